@@ -1,0 +1,192 @@
+"""What happened in the engine's last start, judged from its log alone.
+
+In: log lines of the engine's container with the time each was written. Out: a `StartEvidence`: hit, miss or
+unknown, with the reason and the moments between which the start's phases lie. It refuses to know docker,
+durations that somebody else measured, and whatever the weight cache says: the cache logs its "sent" line once
+for any number of engine starts, so only the engine's own log counts.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Outcome = Literal["hit", "miss", "unknown"]
+AfterMiss = Literal["refused", "fallback"]
+
+MARK_PREFIX = "warmstack: "
+MISS_REASONS = ("unavailable", "mismatch", "released", "wrong_gpu", "pid_collision")
+
+# Log lines of vLLM 0.32/0.33, vllm/model_executor/model_loader/weight_cache/ipc_loader.py.
+_MAPPED = re.compile(r"Mapped (\d+) tensors from the weight cache daemon \((\w+) mode\)")
+_FALLBACK = re.compile(r"falling back to disk loading")
+_DISK_LOAD = re.compile(r"Loading weights took [\d.]+ seconds")
+_REASON_LINES: tuple[tuple[re.Pattern[str], str], ...] = (
+    (re.compile(r"WeightCacheKey mismatch on fields"), "mismatch"),
+    (re.compile(r"Weight cache role mismatch"), "mismatch"),
+    (re.compile(r"Weights were released"), "released"),
+    (re.compile(r"Daemon GPU \S+ != engine GPU"), "wrong_gpu"),
+    (re.compile(r"invalid device context"), "pid_collision"),
+    (re.compile(r"WeightCacheUnavailableError|Weight cache unusable"), "unavailable"),
+)
+# Moments that bound the phases of a start; the first line that matches gives the moment.
+_MOMENTS: tuple[tuple[str, re.Pattern[str]], ...] = (
+    ("load-begins", re.compile(r"Starting to load model|Initializing a V1 LLM engine")),
+    ("weights", re.compile(r"Mapped \d+ tensors from the weight cache daemon|Loading weights took")),
+    ("loaded", re.compile(r"Model loading took|Model ready in")),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogLine:
+    """One line of a container's log; `t` is the unix second at which Docker got it, None if not known."""
+
+    text: str
+    t: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mark:
+    """One `warmstack: {...}` line of the engine's entry point."""
+
+    event: str
+    t: float
+    fields: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StartEvidence:
+    """What the log says of one engine start. `mapped_bytes` is what this engine's ranks mapped, in bytes."""
+
+    outcome: Outcome
+    reason: str | None = None
+    after_miss: AfterMiss | None = None
+    sentence: str | None = None
+    attempt: int | None = None
+    tensors: int | None = None
+    mapped_bytes: int | None = None
+    mapped_seconds: float | None = None
+    marks: tuple[Mark, ...] = ()
+    moments: Mapping[str, float] = field(default_factory=dict)
+
+    def mark(self, event: str) -> Mark | None:
+        """The first mark of that name in this start, or None."""
+        return next((mark for mark in self.marks if mark.event == event), None)
+
+    @property
+    def ready(self) -> bool:
+        return self.mark("ready") is not None
+
+
+def parse_mark(text: str) -> Mark | None:
+    """The mark in a log line, or None: a line that only looks like one is not evidence."""
+    start = text.find(MARK_PREFIX + "{")
+    if start < 0:
+        return None
+    try:
+        value = json.loads(text[start + len(MARK_PREFIX) :])
+        event, moment = value.pop("event"), float(value.pop("t"))
+    except (ValueError, KeyError, TypeError):
+        return None
+    return Mark(event=str(event), t=moment, fields=value)
+
+
+def last_start(lines: Sequence[LogLine]) -> Sequence[LogLine]:
+    """What follows the last `engine-start` mark, that mark included; empty when there is none."""
+    for index in range(len(lines) - 1, -1, -1):
+        mark = parse_mark(lines[index].text)
+        if mark is not None and mark.event == "engine-start":
+            return lines[index:]
+    return []
+
+
+def classify_start(lines: Iterable[LogLine], *, ranks: int = 1) -> StartEvidence:
+    """Judge the last start in `lines`, which begin at the container's last StartedAt.
+
+    A hit needs a zero-copy "Mapped" line of every one of `ranks` ranks and no sign of a fallback.
+    Anything less is a miss with a reason, or `unknown` with what is missing: never a hit by default.
+    """
+    start = last_start(list(lines))
+    if not start:
+        return StartEvidence(outcome="unknown", reason="the log has no engine-start mark")
+    marks = tuple(mark for line in start if (mark := parse_mark(line.text)) is not None)
+    facts = _Facts.of(start)
+    outcome, reason, after_miss = _judge(facts, marks, ranks)
+    sentence = next((str(m.fields["sentence"]) for m in reversed(marks) if m.fields.get("sentence")), None)
+    mapped = [mark for mark in marks if mark.event == "mapped"]
+    return StartEvidence(
+        outcome=outcome,
+        reason=reason,
+        after_miss=after_miss,
+        sentence=sentence,
+        attempt=_as_int(marks[0].fields.get("attempt")),
+        tensors=facts.tensors,
+        mapped_bytes=sum(int(mark.fields.get("bytes", 0)) for mark in mapped) if mapped else None,
+        mapped_seconds=max((float(m.fields.get("seconds", 0)) for m in mapped), default=None),
+        marks=marks,
+        moments=facts.moments,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Facts:
+    """The lines of one start, reduced to what the judgement asks."""
+
+    zero_copy_lines: int
+    other_modes: tuple[str, ...]
+    tensors: int | None
+    fallback: bool
+    disk_load: bool
+    reason: str | None
+    moments: Mapping[str, float]
+
+    @classmethod
+    def of(cls, lines: Sequence[LogLine]) -> _Facts:
+        texts = [line.text for line in lines if parse_mark(line.text) is None]
+        mapped = [found for text in texts if (found := _MAPPED.search(text))]
+        reasons = (name for pattern, name in _REASON_LINES if any(pattern.search(text) for text in texts))
+        return cls(
+            zero_copy_lines=sum(1 for found in mapped if found[2] == "zero_copy"),
+            other_modes=tuple(found[2] for found in mapped if found[2] != "zero_copy"),
+            tensors=sum(int(found[1]) for found in mapped) if mapped else None,
+            fallback=any(_FALLBACK.search(text) for text in texts),
+            disk_load=any(_DISK_LOAD.search(text) for text in texts),
+            reason=next(reasons, None),
+            moments=_moments(lines),
+        )
+
+
+def _judge(facts: _Facts, marks: Sequence[Mark], ranks: int) -> tuple[Outcome, str | None, AfterMiss | None]:
+    miss = next((mark for mark in reversed(marks) if mark.event == "miss"), None)
+    if miss is not None:
+        fell_back = facts.fallback or miss.fields.get("outcome") == "fallback"
+        return "miss", str(miss.fields.get("reason", "unavailable")), "fallback" if fell_back else "refused"
+    if facts.fallback:
+        return "miss", facts.reason or "unavailable", "fallback"
+    if facts.disk_load:
+        return "unknown", "weights were read from disk and the weight cache was not asked", None
+    if facts.other_modes:
+        return "unknown", f"mapped in {facts.other_modes[0]} mode, which empties the weight cache", None
+    if facts.zero_copy_lines >= ranks:
+        return "hit", None, None
+    if facts.reason is not None:
+        return "miss", facts.reason, "refused"
+    if facts.zero_copy_lines:
+        return "unknown", f"{facts.zero_copy_lines} of {ranks} ranks mapped their weights", None
+    return "unknown", "the log has no line about the weight cache since the engine's last start", None
+
+
+def _moments(lines: Sequence[LogLine]) -> dict[str, float]:
+    moments: dict[str, float] = {}
+    for line in lines:
+        for name, pattern in _MOMENTS:
+            if name not in moments and line.t is not None and pattern.search(line.text):
+                moments[name] = line.t
+    return moments
+
+
+def _as_int(value: object) -> int | None:
+    return value if isinstance(value, int) else None
