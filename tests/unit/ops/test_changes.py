@@ -1,0 +1,74 @@
+"""`decide` as a table: what is wanted, what is there, what `up` does about it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from warmops.changes import Container, DesiredService, decide
+
+WANT = (
+    DesiredService(name="vllm", config_hash="v1", image_id="sha256:i", model="A"),
+    DesiredService(name="weight-cache", config_hash="w1", image_id="sha256:i", model="A"),
+    DesiredService(name="gateway", config_hash="g1", image_id="sha256:g"),
+)
+CACHE = Container(
+    service="weight-cache", id="wc", state="running", config_hash="w1", image_id="sha256:i", started_at=1.0, model="A"
+)  # fmt: skip
+ENGINE = Container(
+    service="vllm", id="en", state="running", config_hash="v1", image_id="sha256:i", started_at=2.0,
+    joined_ipc="wc", model="A",
+)  # fmt: skip
+GATEWAY = Container(
+    service="gateway", id="gw", state="running", config_hash="g1", image_id="sha256:g", started_at=2.0
+)
+
+
+@pytest.mark.parametrize(
+    ("there", "weight_cache", "engine", "gateway", "drops"),
+    [
+        ([], "create", "create", "create", False),
+        ([CACHE, ENGINE, GATEWAY], "keep", "keep", "keep", False),
+        # Settings of the engine alone leave the weights where they are.
+        ([CACHE, replace(ENGINE, config_hash="v0"), GATEWAY], "keep", "recreate", "keep", False),
+        ([CACHE, ENGINE, replace(GATEWAY, config_hash="g0")], "keep", "keep", "recreate", False),
+        # A new weight cache takes the engine with it and drops what was held.
+        ([replace(CACHE, config_hash="w0"), ENGINE, GATEWAY], "recreate", "recreate", "keep", True),
+        ([replace(CACHE, image_id="sha256:j"), ENGINE, GATEWAY], "recreate", "recreate", "keep", True),
+        ([replace(CACHE, model="B"), replace(ENGINE, model="B"), GATEWAY], "recreate", "recreate", "keep", True),
+        # Nothing is held by a weight cache that does not run.
+        ([replace(CACHE, config_hash="w0", state="exited"), GATEWAY], "recreate", "create", "keep", False),
+        # docker kill, reboot.
+        ([CACHE, replace(ENGINE, state="exited", exit_code=137), GATEWAY], "keep", "start", "keep", False),
+        ([replace(CACHE, state="exited"), ENGINE, GATEWAY], "start", "recreate", "keep", False),
+        ([replace(CACHE, state="exited"), replace(ENGINE, state="exited"), GATEWAY], "start", "start", "keep", False),
+        # The weight cache was started again, or made again, behind the engine's back.
+        ([replace(CACHE, started_at=9.0), ENGINE, GATEWAY], "keep", "recreate", "keep", False),
+        ([replace(CACHE, id="new"), ENGINE, GATEWAY], "keep", "recreate", "keep", False),
+        ([replace(CACHE, id="new"), replace(ENGINE, state="exited"), GATEWAY], "keep", "recreate", "keep", False),
+        ([ENGINE, GATEWAY], "create", "recreate", "keep", False),
+    ],
+)  # fmt: skip
+def test_decision(there: list[Container], weight_cache: str, engine: str, gateway: str, drops: bool) -> None:
+    changes = decide(WANT, there)
+    found = {item.service: item.action for item in changes.items}
+    assert found == {"weight-cache": weight_cache, "vllm": engine, "gateway": gateway}
+    assert changes.drops_weights is drops
+    assert changes.items[0].service == "weight-cache"
+    assert changes.nothing is (set(found.values()) == {"keep"})
+
+
+def test_reasons_name_what_changed() -> None:
+    changes = decide(
+        WANT, [replace(CACHE, model="B"), replace(ENGINE, state="exited", exit_code=137), GATEWAY]
+    )
+    assert [item.why for item in changes.items] == [
+        "model B → A",
+        "it lives in the IPC namespace of the weight cache, which is new",
+        "unchanged",
+    ]
+
+
+def test_a_service_that_the_file_no_longer_has_is_removed() -> None:
+    changes = decide(WANT[:2], [CACHE, ENGINE, GATEWAY])
+    assert changes.services("remove") == ("gateway",)
