@@ -1,0 +1,34 @@
+"""Waiting for a condition, without sleeping for a fixed time as if that were readiness."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def wait_until(look: Callable[[], T], *, wanted: Callable[[T], bool] = bool, seconds: float, what: str) -> T:
+    """What `look` returns once it is `wanted`. Raises AssertionError with the last state seen after `seconds`."""
+    deadline = time.monotonic() + seconds
+    while True:
+        last: object
+        try:
+            seen = look()
+            if wanted(seen):
+                return seen
+            last = seen
+        except (OSError, ValueError, LookupError) as error:  # not there yet
+            last = error
+        if time.monotonic() > deadline:
+            raise AssertionError(f"{what}: not within {seconds:.0f} s; last seen: {last!r}")
+        time.sleep(0.1)
+
+
+def free_port() -> int:
+    """A port of 127.0.0.1 that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
