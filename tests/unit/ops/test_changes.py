@@ -13,7 +13,8 @@ WANT = (
     DesiredService(name="gateway", config_hash="g1", image_id="sha256:g"),
 )
 CACHE = Container(
-    service="weight-cache", id="wc", state="running", config_hash="w1", image_id="sha256:i", started_at=1.0, model="A"
+    service="weight-cache", id="wc", state="running", config_hash="w1", image_id="sha256:i", started_at=1.0,
+    model="A",
 )  # fmt: skip
 ENGINE = Container(
     service="vllm", id="en", state="running", config_hash="v1", image_id="sha256:i", started_at=2.0,
@@ -35,17 +36,20 @@ GATEWAY = Container(
         # A new weight cache takes the engine with it and drops what was held.
         ([replace(CACHE, config_hash="w0"), ENGINE, GATEWAY], "recreate", "recreate", "keep", True),
         ([replace(CACHE, image_id="sha256:j"), ENGINE, GATEWAY], "recreate", "recreate", "keep", True),
-        ([replace(CACHE, model="B"), replace(ENGINE, model="B"), GATEWAY], "recreate", "recreate", "keep", True),
+        ([replace(CACHE, model="B"), replace(ENGINE, model="B"), GATEWAY],
+         "recreate", "recreate", "keep", True),
         # Nothing is held by a weight cache that does not run.
         ([replace(CACHE, config_hash="w0", state="exited"), GATEWAY], "recreate", "create", "keep", False),
         # docker kill, reboot.
         ([CACHE, replace(ENGINE, state="exited", exit_code=137), GATEWAY], "keep", "start", "keep", False),
         ([replace(CACHE, state="exited"), ENGINE, GATEWAY], "start", "recreate", "keep", False),
-        ([replace(CACHE, state="exited"), replace(ENGINE, state="exited"), GATEWAY], "start", "start", "keep", False),
+        ([replace(CACHE, state="exited"), replace(ENGINE, state="exited"), GATEWAY],
+         "start", "start", "keep", False),
         # The weight cache was started again, or made again, behind the engine's back.
         ([replace(CACHE, started_at=9.0), ENGINE, GATEWAY], "keep", "recreate", "keep", False),
         ([replace(CACHE, id="new"), ENGINE, GATEWAY], "keep", "recreate", "keep", False),
-        ([replace(CACHE, id="new"), replace(ENGINE, state="exited"), GATEWAY], "keep", "recreate", "keep", False),
+        ([replace(CACHE, id="new"), replace(ENGINE, state="exited"), GATEWAY],
+         "keep", "recreate", "keep", False),
         ([ENGINE, GATEWAY], "create", "recreate", "keep", False),
     ],
 )  # fmt: skip
