@@ -34,9 +34,9 @@ _REASON_LINES: tuple[tuple[re.Pattern[str], str], ...] = (
 )
 # Moments that bound the phases of a start; the first line that matches gives the moment.
 _MOMENTS: tuple[tuple[str, re.Pattern[str]], ...] = (
-    ("load-begins", re.compile(r"Starting to load model|Initializing a V1 LLM engine")),
+    ("imported", re.compile(r"Initializing a V1 LLM engine")),
+    ("load-begins", re.compile(r"Starting to load model")),
     ("weights", re.compile(r"Mapped \d+ tensors from the weight cache daemon|Loading weights took")),
-    ("loaded", re.compile(r"Model loading took|Model ready in")),
 )
 
 

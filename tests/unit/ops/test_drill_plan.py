@@ -51,7 +51,7 @@ def test_a_good_daemon_kill_passes() -> None:
     [
         # Served by the default load format: right answers, no hit evidence, and the drill fails.
         ({"evidence": StartEvidence(outcome="unknown", reason="no line")}, ["engine start"]),
-        ({"evidence": StartEvidence(outcome="miss", reason="mismatch", after_miss="fallback")}, ["engine start"]),
+        ({"evidence": StartEvidence(outcome="miss", reason="mismatch")}, ["engine start"]),
         ({"answer_after": "Berlin."}, ["greedy answer"]),
         ({"answer_before": None, "answer_after": None}, ["greedy answer"]),
         ({"cache_after": RELOADED}, ["weight cache"]),

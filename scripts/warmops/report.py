@@ -1,0 +1,136 @@
+"""The report of a drill or a bench as data, and its JSON file.
+
+In: what was measured and judged. Out: `report.json` (form: report.schema.json beside this module).
+It refuses to judge anything: `passed` arrives with the findings.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from warmops.drill_plan import Finding
+from warmops.evidence import StartEvidence
+from warmops.phases import Phase
+
+SCHEMA_VERSION = 1
+SCHEMA_FILE = Path(__file__).with_name("report.schema.json")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """One engine start. `seconds` by what they measure, `memory_bytes` (PSS) by service."""
+
+    kind: str
+    repetition: int
+    evidence: StartEvidence
+    findings: tuple[Finding, ...]
+    phases: tuple[Phase, ...]
+    seconds: Mapping[str, float]
+    memory_bytes: Mapping[str, int | None] = field(default_factory=dict)
+    answer: str | None = None
+
+    @property
+    def passed(self) -> bool:
+        return all(finding.ok for finding in self.findings)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bench:
+    """Restart to first token, stock `vllm serve` from disk beside the warm restart, in seconds."""
+
+    page_cache: str
+    stock_seconds: tuple[float, ...]
+    warm_seconds: tuple[float, ...]
+    same_answer: bool
+
+    @property
+    def ratio(self) -> float:
+        """Stock median divided by warm median: above 1, the warm restart is faster."""
+        return statistics.median(self.stock_seconds) / statistics.median(self.warm_seconds)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """All that one `drills` or `bench` found. `started_at` is an RFC 3339 time in UTC."""
+
+    project: str
+    environment: str
+    model: str
+    identity: str
+    started_at: str
+    host: Mapping[str, str | int]
+    runs: tuple[Run, ...]
+    bench: Bench | None = None
+
+    @property
+    def passed(self) -> bool:
+        return bool(self.runs) and all(run.passed for run in self.runs)
+
+
+def to_json(report: Report) -> dict[str, Any]:
+    """The report in the form of report.schema.json."""
+    return {
+        "schema": SCHEMA_VERSION,
+        "project": report.project,
+        "environment": report.environment,
+        "model": report.model,
+        "identity": report.identity,
+        "started_at": report.started_at,
+        "host": dict(report.host),
+        "passed": report.passed,
+        "runs": [_run(run) for run in report.runs],
+        "bench": _bench(report.bench) if report.bench is not None else None,
+    }
+
+
+def write_json(report: Report, folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "report.json"
+    path.write_text(json.dumps(to_json(report), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    return path
+
+
+def medians(runs: Sequence[Run]) -> dict[str, float]:
+    """Median of each measured duration over the runs that have it, in seconds."""
+    names = dict.fromkeys(name for run in runs for name in run.seconds)
+    return {name: statistics.median(r.seconds[name] for r in runs if name in r.seconds) for name in names}
+
+
+def _run(run: Run) -> dict[str, Any]:
+    evidence = run.evidence
+    return {
+        "kind": run.kind,
+        "repetition": run.repetition,
+        "passed": run.passed,
+        "outcome": evidence.outcome,
+        "reason": evidence.reason,
+        "after_miss": evidence.after_miss,
+        "sentence": evidence.sentence,
+        "tensors": evidence.tensors,
+        "mapped_bytes": evidence.mapped_bytes,
+        "mapped_seconds": evidence.mapped_seconds,
+        "seconds": {name: round(value, 4) for name, value in run.seconds.items()},
+        "phases": [
+            {**asdict(p), "begin": round(p.begin, 4), "seconds": round(p.seconds, 4)} for p in run.phases
+        ],
+        "memory_bytes": dict(run.memory_bytes),
+        "answer": run.answer,
+        "findings": [asdict(finding) for finding in run.findings],
+    }
+
+
+def _bench(bench: Bench) -> dict[str, Any]:
+    return {
+        "page_cache": bench.page_cache,
+        "stock_seconds": [round(value, 4) for value in bench.stock_seconds],
+        "warm_seconds": [round(value, 4) for value in bench.warm_seconds],
+        "stock_median_seconds": round(statistics.median(bench.stock_seconds), 4),
+        "warm_median_seconds": round(statistics.median(bench.warm_seconds), 4),
+        "ratio": round(bench.ratio, 4),
+        "same_answer": bench.same_answer,
+    }

@@ -1,0 +1,162 @@
+"""The report as one HTML file that stands alone: no script, no font, no request to anywhere.
+
+In: a `Report`. Out: a page with the verdict, a picture of phases over time, and every finding.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+
+from warmops.phases import PHASE_NAMES, UNATTRIBUTED
+from warmops.report import Report, Run, to_json
+from warmops.units import mebibytes
+
+_COLOURS = (
+    "#9aa5b1",
+    "#7b8794",
+    "#52606d",
+    "#c99a2e",
+    "#b8860b",
+    "#a8a29e",
+    "#3b7dd8",
+    "#6ba3e8",
+    "#2f9e5f",
+    "#7c5cc4",
+)
+_FIRST_TOKEN_COLOUR = "#d6456b"
+_LEFT, _WIDTH, _ROW, _BAR = 190, 720, 26, 18
+_STYLE = """
+:root{color-scheme:light dark}
+body{font:15px/1.5 system-ui,sans-serif;max-width:1000px;margin:2rem auto;padding:0 1rem}
+table{border-collapse:collapse;width:100%;margin:1rem 0}
+th,td{text-align:left;padding:.25rem .6rem;border-bottom:1px solid #8884;vertical-align:top}
+.ok{color:#2f9e5f}.bad{color:#c92a2a;font-weight:600}
+svg text{fill:currentColor;font:12px system-ui,sans-serif}
+.key{display:inline-block;margin-right:1rem}.key i{display:inline-block;width:.8em;height:.8em;margin-right:.3em}
+"""
+
+
+def render_html(report: Report) -> str:
+    """The whole page as text."""
+    facts = to_json(report)
+    head = [("model", report.model), ("environment", report.environment), ("project", report.project)]
+    head += [("identity", report.identity), ("started", report.started_at)]
+    head += [(name, str(value)) for name, value in facts["host"].items()]
+    rows = "".join(f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in head)
+    parts = [
+        f"<!doctype html><html lang=en><meta charset=utf-8><title>warmstack: {escape(report.model)}</title>",
+        f"<style>{_STYLE}</style><h1>warmstack report</h1>",
+        f"<p>{_verdict(report)}</p><table>{rows}</table>",
+        _bench(report),
+        f"<h2>Phases of each engine start</h2>{_legend(report.runs)}{render_svg(report.runs)}",
+        f"<h2>Starts</h2>{_starts(report.runs)}<h2>Expectations</h2>{_findings(report.runs)}</html>",
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def write_html(report: Report, folder: Path) -> Path:
+    path = folder / "report.html"
+    path.write_text(render_html(report), encoding="utf-8")
+    return path
+
+
+def render_svg(runs: Sequence[Run]) -> str:
+    """One bar for each start, one colour for each phase, a scale in seconds below."""
+    longest = max((p.begin + p.seconds for run in runs for p in run.phases), default=0.0) or 1.0
+    scale = _WIDTH / longest
+    height = len(runs) * _ROW + 30
+    rows = [_bar(run, index, scale) for index, run in enumerate(runs)]
+    step = next(s for s in (1, 2, 5, 10, 20, 50, 100, 200, 500, 10**9) if longest / s <= 12)
+    ticks = [
+        f'<line x1="{_LEFT + at * scale:.1f}" x2="{_LEFT + at * scale:.1f}" y1="0" y2="{height - 24}" '
+        f'stroke="currentColor" stroke-opacity=".15"/>'
+        f'<text x="{_LEFT + at * scale:.1f}" y="{height - 8}" text-anchor="middle">{at} s</text>'
+        for at in range(0, int(longest) + 1, step)
+    ]
+    size = f'viewBox="0 0 {_LEFT + _WIDTH + 70} {height}"'
+    return f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img">{"".join(ticks + rows)}</svg>'
+
+
+def _bar(run: Run, index: int, scale: float) -> str:
+    top = index * _ROW + 4
+    label = _name(run)
+    parts = [f'<text x="{_LEFT - 8}" y="{top + 13}" text-anchor="end">{label}</text>']
+    for phase in run.phases:
+        x, width = _LEFT + phase.begin * scale, max(phase.seconds * scale, 0.5)
+        title = escape(f"{phase.name}: {phase.seconds:.3f} s")
+        parts.append(
+            f'<rect x="{x:.1f}" y="{top}" width="{width:.1f}" height="{_BAR}" fill="{_colour(phase.name)}">'
+            f"<title>{title}</title></rect>"
+        )
+    end = max((p.begin + p.seconds for p in run.phases), default=0.0)
+    words = f"{end:.1f} s" if run.phases else "no moments known"
+    parts.append(f'<text x="{_LEFT + end * scale + 6:.1f}" y="{top + 13}">{words}</text>')
+    return "".join(parts)
+
+
+def _colour(phase: str) -> str:
+    if phase == UNATTRIBUTED:
+        return "#d0d0d0"
+    if phase == PHASE_NAMES[-1]:
+        return _FIRST_TOKEN_COLOUR
+    return _COLOURS[PHASE_NAMES.index(phase) % len(_COLOURS)]
+
+
+def _legend(runs: Sequence[Run]) -> str:
+    used = {phase.name for run in runs for phase in run.phases}
+    names = [name for name in (*PHASE_NAMES, UNATTRIBUTED) if name in used]
+    keys = (f'<span class=key><i style="background:{_colour(n)}"></i>{escape(n)}</span>' for n in names)
+    return f"<p>{''.join(keys)}</p>"
+
+
+def _verdict(report: Report) -> str:
+    failed = sum(1 for run in report.runs if not run.passed)
+    if report.passed:
+        return f"<span class=ok>Passed:</span> {len(report.runs)} starts, each as declared."
+    return (
+        f"<span class=bad>Failed:</span> {failed} of {len(report.runs)} starts differ from what was declared."
+    )
+
+
+def _bench(report: Report) -> str:
+    bench = report.bench
+    if bench is None:
+        return ""
+    stock, warm = statistics.median(bench.stock_seconds), statistics.median(bench.warm_seconds)
+    return (
+        "<h2>Restart to first token</h2><table><tr><th>stock vllm serve from disk, median"
+        f"<th>warm restart, median<th>stock / warm<th>page cache<th>same answer</tr><tr><td>{stock:.2f} s"
+        f"<td>{warm:.2f} s<td>{bench.ratio:.2f}<td>{escape(bench.page_cache)}"
+        f"<td>{'yes' if bench.same_answer else 'no'}</tr></table>"
+    )
+
+
+def _starts(runs: Sequence[Run]) -> str:
+    head = "<tr><th>start<th>outcome<th>tensors<th>mapped<th>seconds<th>memory (PSS)</tr>"
+    rows = []
+    for run in runs:
+        outcome = run.evidence.outcome + (f": {run.evidence.reason}" if run.evidence.reason else "")
+        seconds = "<br>".join(escape(f"{name} {value:.2f}") for name, value in run.seconds.items())
+        memory = "<br>".join(escape(f"{name} {mebibytes(value)}") for name, value in run.memory_bytes.items())
+        rows.append(
+            f"<tr><td>{_name(run)}<td>{escape(outcome)}<td>{run.evidence.tensors or '-'}<td>"
+            f"{mebibytes(run.evidence.mapped_bytes)}<td>{seconds}<td>{memory}</tr>"
+        )
+    return f"<table>{head}{''.join(rows)}</table>"
+
+
+def _findings(runs: Sequence[Run]) -> str:
+    rows = [
+        f"<tr><td>{_name(run)}<td>{escape(finding.name)}<td>{escape(finding.expected)}"
+        f"<td class={'ok' if finding.ok else 'bad'}>{escape(finding.found)}</tr>"
+        for run in runs
+        for finding in run.findings
+    ]
+    return f"<table><tr><th>start<th>what<th>expected<th>found</tr>{''.join(rows)}</table>"
+
+
+def _name(run: Run) -> str:
+    return escape(f"{run.kind} #{run.repetition}")
