@@ -1,0 +1,68 @@
+"""Replaces the hooks. In: an importable vLLM. Out: vLLM with this plugin's parts in place, or
+`HookMissingError`.
+
+Refuses to know: what the parts do.
+"""
+
+import importlib
+from types import ModuleType
+
+from warmstack_shm.hooks import check_hooks
+
+_WEIGHT_CACHE = "vllm.model_executor.model_loader.weight_cache"
+MODULES = {
+    "protocol": f"{_WEIGHT_CACHE}.protocol",
+    "daemon": f"{_WEIGHT_CACHE}.daemon",
+    "ipc_loader": f"{_WEIGHT_CACHE}.ipc_loader",
+    "preload": "vllm.entrypoints.cli.preload",
+    "model_loader": "vllm.model_executor.model_loader",
+    "layer_utils": "vllm.model_executor.layers.utils",
+    "model_utils": "vllm.model_executor.utils",
+    "custom_ops": "vllm._custom_ops",
+}
+
+_installed = False
+
+
+def install() -> None:
+    """Idempotent: vLLM loads its plugins in every process, and the daemon's processes call this
+    themselves.
+    """
+    global _installed
+    if _installed:
+        return
+    modules = _import_modules()
+    check_hooks(modules, _vllm_version())
+    _replace(modules)
+    _installed = True
+
+
+def _import_modules() -> dict[str, ModuleType]:
+    modules = {}
+    for name, path in MODULES.items():
+        try:
+            modules[name] = importlib.import_module(path)
+        except ModuleNotFoundError as error:
+            if not path.startswith(error.name or "?"):
+                raise  # something else is missing: its own message says more
+    return modules
+
+
+def _vllm_version() -> str:
+    import vllm.version
+
+    return str(vllm.version.__version__)
+
+
+def _replace(modules: dict[str, ModuleType]) -> None:
+    from warmstack_shm import daemon, device, entry, key, loader
+
+    # vLLM imported these two by name into several modules, so each module's own name is replaced.
+    for user in ("protocol", "daemon", "ipc_loader", "preload"):
+        for function in (device.check_ipc_platform_support, device.get_current_device_uuid):
+            if hasattr(modules[user], function.__name__):
+                setattr(modules[user], function.__name__, function)
+    modules["protocol"].hash_checkpoint = key.hash_checkpoint  # type: ignore[attr-defined]
+    modules["daemon"].TensorEntry = entry.ShmTensorEntry  # type: ignore[attr-defined]
+    modules["daemon"]._run_daemon = daemon.run_daemon  # type: ignore[attr-defined]
+    modules["model_loader"]._LOAD_FORMAT_TO_MODEL_LOADER["ipc_cache"] = loader.ShmModelLoader

@@ -1,0 +1,5 @@
+import sys
+
+from warmstack_fetch.cli import main
+
+sys.exit(main())

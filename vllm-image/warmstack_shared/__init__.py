@@ -1,0 +1,1 @@
+"""Pieces that the engine, the supervisor and the fetcher share. Standard library only."""
