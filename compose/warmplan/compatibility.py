@@ -41,7 +41,9 @@ VERSIONS: Final = (
         key_fields=14,
         reason="its weight-cache key leaves out the KV-cache type and the kernel backends; use 0.33",
     ),
-    Version(number=(0, 33), platforms=frozenset({"cuda"}), key_fields=22, reason="no CPU build of it is supported"),
+    Version(
+        number=(0, 33), platforms=frozenset({"cuda"}), key_fields=22, reason="no CPU build of it is supported"
+    ),
 )
 
 
@@ -113,7 +115,10 @@ def refuse_quantisation(method: str | None, *, platform: str) -> tuple[str, str]
     if known is None:
         return f"quantisation {method} has not been tried with the weight cache", _USE_FP8
     if known.refused is not None:
-        return f"quantisation {method} does not work with the weight cache: {known.refused}", known.instead or ""
+        return (
+            f"quantisation {method} does not work with the weight cache: {known.refused}",
+            known.instead or "",
+        )
     if platform == "cpu" and known.method not in CPU_METHODS:
         return f"quantisation {method} is not mapped on the CPU platform", "use the unquantised checkpoint"
     return None

@@ -143,7 +143,9 @@ def _plain(text: str) -> Json:
 
 def _refuse_control_characters(text: str, *, file: str) -> None:
     problems = [
-        Problem(key="", problem=f"holds the control character {found}", hint=_CONTROL_HINT, file=file, line=line)
+        Problem(
+            key="", problem=f"holds the control character {found}", hint=_CONTROL_HINT, file=file, line=line
+        )
         for line, content in enumerate(text.split("\n"), start=1)
         if (found := control_character(content.removesuffix("\r"))) is not None
     ]

@@ -42,9 +42,7 @@ class UserError(Exception):
     """
 
     def __init__(self, problems: Problem | Iterable[Problem], *, exit_code: int = WRONG_INPUT) -> None:
-        self.problems: tuple[Problem, ...] = (
-            (problems,) if isinstance(problems, Problem) else tuple(problems)
-        )
+        self.problems: tuple[Problem, ...] = (problems,) if isinstance(problems, Problem) else tuple(problems)
         if not self.problems:
             raise ValueError("a UserError needs at least one problem")
         self.exit_code = exit_code

@@ -47,21 +47,11 @@ class Flag:
 
 # Decides which weights are held or how they are laid out: a field of vLLM's weight-cache key, or read by what makes one.
 _BOTH: Final = frozenset(
-    """
-    allow-deprecated-quantization attention-backend attention-config code-revision config-format convert dtype
-    enable-ep-weight-filter enable-expert-parallel enable-flashinfer-autotune expert-placement-strategy hf-config-path
-    hf-overrides ignore-patterns kernel-config kv-cache-dtype kv-cache-dtype-skip-layers language-model-only
-    linear-backend mm-encoder-attn-backend mm-encoder-only mm-encoder-tp-mode model-class-overrides model-impl
-    moe-backend quantization quantization-config revision runner spec-method spec-model spec-tokens
-    speculative-config tensor-parallel-size trust-remote-code
-    """.split()
+    ["allow-deprecated-quantization", "attention-backend", "attention-config", "code-revision", "config-format", "convert", "dtype", "enable-ep-weight-filter", "enable-expert-parallel", "enable-flashinfer-autotune", "expert-placement-strategy", "hf-config-path", "hf-overrides", "ignore-patterns", "kernel-config", "kv-cache-dtype", "kv-cache-dtype-skip-layers", "language-model-only", "linear-backend", "mm-encoder-attn-backend", "mm-encoder-only", "mm-encoder-tp-mode", "model-class-overrides", "model-impl", "moe-backend", "quantization", "quantization-config", "revision", "runner", "spec-method", "spec-model", "spec-tokens", "speculative-config", "tensor-parallel-size", "trust-remote-code"]
 )
 # Read while a checkpoint is read from disk, which the engine never does.
 _LOADING: Final = frozenset(
-    """
-    download-dir max-parallel-loading-workers pt-load-map-location safetensors-load-strategy
-    safetensors-prefetch-block-size safetensors-prefetch-num-threads use-tqdm-on-load
-    """.split()
+    ["download-dir", "max-parallel-loading-workers", "pt-load-map-location", "safetensors-load-strategy", "safetensors-prefetch-block-size", "safetensors-prefetch-num-threads", "use-tqdm-on-load"]
 )
 _PLANNED: Final = "the plan writes it"
 _OWNERS: Final = {

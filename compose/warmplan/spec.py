@@ -154,13 +154,17 @@ def _refuse_incompatible(values: Values) -> None:
     sentence = refuse_mode(values.text("mode"))
     if sentence is not None:
         values.add("mode", sentence, "remove the line, or use mode: fast-start")
-    refused = refuse_quantisation(values.optional_text("model.quantization"), platform=values.text("platform"))
+    refused = refuse_quantisation(
+        values.optional_text("model.quantization"), platform=values.text("platform")
+    )
     if refused is not None:
         values.add("model.quantization", *refused)
 
 
 def _spec(values: Values, environment: str) -> Spec:
-    settings = tuple(Setting(key=key, value=found.value, origin=found.origin) for key, found in _listed(values))
+    settings = tuple(
+        Setting(key=key, value=found.value, origin=found.origin) for key, found in _listed(values)
+    )
     return Spec(
         environment=environment,
         platform=values.text("platform"),

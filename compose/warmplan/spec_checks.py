@@ -43,12 +43,18 @@ def _check_model(values: Values) -> None:
         if any(part in (".", "..") for part in name.split("/")) or len(name.strip("/")) == 0:
             values.add("model.name", "must be a folder's absolute path without `.` and `..`")
     elif not _HUB_NAME.fullmatch(name):
-        hint = "for a folder give its absolute path" if name.startswith((".", "~")) else "for instance Qwen/Qwen3-8B"
+        hint = (
+            "for a folder give its absolute path"
+            if name.startswith((".", "~"))
+            else "for instance Qwen/Qwen3-8B"
+        )
         values.add("model.name", f"must be Org/Name or an absolute path, not {name}", hint)
     if not _REVISION.fullmatch(values.text("model.revision")):
         values.add("model.revision", "must be a branch, a tag or a commit")
     elif name.startswith("/") and values.text("model.revision") != "main":
-        values.add("model.revision", "means nothing for a local folder: its content decides", "remove the line")
+        values.add(
+            "model.revision", "means nothing for a local folder: its content decides", "remove the line"
+        )
 
 
 def _check_kv_cache(values: Values) -> None:
@@ -77,7 +83,9 @@ def _check_arguments(values: Values, key: str) -> None:
 
 def _check_scope(values: Values, key: str, path: str, scope: Scope) -> None:
     if key == "engine.arguments" and scope is Scope.WEIGHT_CACHE:
-        values.add(path, "does nothing in an engine that maps its weights", "put it under weight_cache.arguments")
+        values.add(
+            path, "does nothing in an engine that maps its weights", "put it under weight_cache.arguments"
+        )
     if key == "weight_cache.arguments" and scope is not Scope.WEIGHT_CACHE:
         both = " (both commands get it from there)" if scope is Scope.BOTH else ""
         values.add(path, "is not for the weight cache alone", f"put it under engine.arguments{both}")
@@ -89,11 +97,17 @@ def _check_variables(values: Values, key: str) -> None:
         if not _VARIABLE.fullmatch(name):
             values.add(path, "is not a variable's name", "letters, digits and `_`, no digit first")
         elif name.startswith("WARMSTACK_") and name != "WARMSTACK_WEIGHT_LAYOUT":
-            values.add(path, "cannot be set here: the plan writes the WARMSTACK_ variables", "remove the line")
+            values.add(
+                path, "cannot be set here: the plan writes the WARMSTACK_ variables", "remove the line"
+            )
         elif (reason := refuse_variable(name, str(found.value))) is not None:
             values.add(path, reason, "remove the line")
         elif key == "weight_cache.environment" and variable_scope(name) is Scope.BOTH:
-            values.add(path, "chooses the layout of the weights, so the engine needs it too", "use engine.environment")
+            values.add(
+                path,
+                "chooses the layout of the weights, so the engine needs it too",
+                "use engine.environment",
+            )
 
 
 def _check_labels(values: Values) -> None:
@@ -101,7 +115,9 @@ def _check_labels(values: Values) -> None:
         if not _LABEL.fullmatch(name):
             values.add(f"labels.{name}", "is not a label's name", "letters, digits, `.`, `_`, `/` and `-`")
         elif name.startswith(("warmstack.", "com.docker.")):
-            values.add(f"labels.{name}", "is a name that the project or Docker uses itself", "choose another name")
+            values.add(
+                f"labels.{name}", "is a name that the project or Docker uses itself", "choose another name"
+            )
 
 
 def is_loopback(host: str) -> bool:
@@ -116,7 +132,9 @@ def _is_address(values: Values, key: str) -> bool:
     try:
         ipaddress.ip_address(values.text(key))
     except ValueError:
-        values.add(key, f"must be an IP address of this host, not {values.text(key)}", "for instance 127.0.0.1")
+        values.add(
+            key, f"must be an IP address of this host, not {values.text(key)}", "for instance 127.0.0.1"
+        )
         return False
     return True
 
@@ -125,7 +143,11 @@ def _check_gateway(values: Values) -> None:
     if not _is_address(values, "gateway.host"):
         return
     if not is_loopback(values.text("gateway.host")) and not values.boolean("gateway.api_key"):
-        values.add("gateway.host", "would let everyone who reaches this host use the model", "set gateway.api_key: true")
+        values.add(
+            "gateway.host",
+            "would let everyone who reaches this host use the model",
+            "set gateway.api_key: true",
+        )
     same_host = values.text("gateway.host") == values.text("open_webui.host")
     same_port = values.integer("gateway.port") == values.integer("open_webui.port")
     if values.boolean("open_webui.enabled") and same_host and same_port:
@@ -156,13 +178,17 @@ def _check_gpu(values: Values) -> None:
     if values.find("gpu.memory_gib") is None:
         values.add("gpu.memory_gib", "is missing: the plan needs the memory of one GPU", "for instance 80")
     if tensor > count:
-        values.add("gpu.count", f"{count} GPUs are too few for parallel.tensor {tensor}", f"use {tensor} or more")
+        values.add(
+            "gpu.count", f"{count} GPUs are too few for parallel.tensor {tensor}", f"use {tensor} or more"
+        )
     if devices and len(devices) != count:
         values.add("gpu.devices", f"names {len(devices)} GPUs where gpu.count is {count}")
     if len(set(devices)) != len(devices):
         values.add("gpu.devices", "names a GPU twice")
     values_wrong = [device for device in devices if not _GPU.fullmatch(device)]
     if values_wrong:
-        values.add("gpu.devices", f"must be UUIDs, not {', '.join(values_wrong)}", "`nvidia-smi -L` lists them")
+        values.add(
+            "gpu.devices", f"must be UUIDs, not {', '.join(values_wrong)}", "`nvidia-smi -L` lists them"
+        )
     if not _ARCHITECTURE.fullmatch(values.text("gpu.architecture")):
         values.add("gpu.architecture", "must be lower-case letters and digits", "for instance sm90")

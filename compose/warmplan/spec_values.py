@@ -75,7 +75,11 @@ class Values:
     def under(self, key: str) -> Iterator[tuple[str, Found]]:
         """The lines of a table: (name, value)."""
         prefix = f"{key}."
-        return ((name.removeprefix(prefix), found) for name, found in self._found.items() if name.startswith(prefix))
+        return (
+            (name.removeprefix(prefix), found)
+            for name, found in self._found.items()
+            if name.startswith(prefix)
+        )
 
     def in_order(self) -> Iterator[tuple[str, Found]]:
         """Every value, in the order of the table of keys; the lines of a table by name."""
@@ -113,7 +117,9 @@ class Values:
         return tuple(str(item) for item in value)
 
     def table(self, key: str) -> tuple[tuple[str, Json], ...]:
-        return tuple(sorted(((name, found.value) for name, found in self.under(key)), key=lambda pair: pair[0]))
+        return tuple(
+            sorted(((name, found.value) for name, found in self.under(key)), key=lambda pair: pair[0])
+        )
 
     def pairs(self, key: str) -> tuple[tuple[str, str], ...]:
         return tuple((name, str(value)) for name, value in self.table(key))
@@ -222,7 +228,9 @@ def _typed(key: Key, value: Value) -> Json | _Wrong:
             return _Wrong(problem="must be a list of text")
         return [item.text for item in value.items if isinstance(item, Text)]
     if not isinstance(value, Text):
-        return _Wrong(problem=f"must be {_form(key)}, not a {'list' if isinstance(value, Items) else 'table'}")
+        return _Wrong(
+            problem=f"must be {_form(key)}, not a {'list' if isinstance(value, Items) else 'table'}"
+        )
     if value.text == "" or (value.plain and value.text in ("~", "null")):
         return _Wrong(problem="is empty", hint="give a value, or remove the line for the default")
     if key.kind not in (Kind.TEXT, Kind.CHOICE) and not value.plain:

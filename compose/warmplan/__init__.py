@@ -1,0 +1,40 @@
+"""warmplan: from a wish (environment.yaml) to a plan and the Compose file that carries it out.
+
+In: files and values handed over by the caller. Out: frozen dataclasses and text. It starts no process, opens no
+socket and never reads the process environment, so the same input always gives the same bytes.
+
+Flow, and the order of imports: document → environment → spec → identity → budget → plan → render.
+"""
+
+from warmplan.environment import Environment, read_environment
+from warmplan.errors import Problem, UserError
+from warmplan.host import GpuFacts, HostFacts
+from warmplan.lock import Lock, LockedModel, model_from_manifest, read_lock, render_lock
+from warmplan.pins import Pins, read_pins
+from warmplan.plan import Plan, plan_stack
+from warmplan.render import render_compose, render_plan
+from warmplan.spec import Override, Setting, Spec, build_spec
+
+__all__ = [
+    "Environment",
+    "GpuFacts",
+    "HostFacts",
+    "Lock",
+    "LockedModel",
+    "Override",
+    "Pins",
+    "Plan",
+    "Problem",
+    "Setting",
+    "Spec",
+    "UserError",
+    "build_spec",
+    "model_from_manifest",
+    "plan_stack",
+    "read_environment",
+    "read_lock",
+    "read_pins",
+    "render_compose",
+    "render_lock",
+    "render_plan",
+]

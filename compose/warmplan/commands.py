@@ -1,0 +1,120 @@
+"""The command lines of `vllm preload` and `vllm serve`, and the variables both containers share.
+
+In: spec, identity, budget, the model's folder. Out: tuples of words and of (name, value) pairs. What both sides must agree on is
+written by one function for both, so that they cannot differ.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from warmplan.budget import Budget
+from warmplan.document import Json
+from warmplan.flags import FLAGS, Scope, compact_json, variable_scope, words
+from warmplan.identity import Identity, shared_arguments, shared_variables
+from warmplan.spec import Spec
+
+SOCKETS: Final = "/run/warmstack"
+CACHE: Final = "/cache"
+HEALTH_PORT: Final = 8901
+ENGINE_PORT: Final = 8000
+
+Pairs = tuple[tuple[str, str], ...]
+
+
+def socket_folder(identity: Identity) -> str:
+    """The folder of the weight cache's sockets: another identity finds no socket there."""
+    return f"{SOCKETS}/{identity.short}"
+
+
+def preload_command(*, spec: Spec, identity: Identity, path: str, revision: str) -> tuple[str, ...]:
+    """The arguments of `vllm preload`."""
+    return (
+        f"--model={path}",
+        *_both(spec, revision),
+        *_words(spec.weight_cache.arguments),
+        f"--weight-cache-socket-dir={socket_folder(identity)}",
+        f"--weight-cache-health-port={HEALTH_PORT}",
+        # Nobody but the supervisor in the same container asks it.
+        "--weight-cache-health-host=127.0.0.1",
+    )
+
+
+def serve_command(
+    *, spec: Spec, identity: Identity, budget: Budget, path: str, revision: str
+) -> tuple[str, ...]:
+    """The arguments of `vllm serve`. The model is positional: vLLM refuses `--model` there."""
+    loader: Json = {
+        "socket_dir": socket_folder(identity),
+        "fallback": spec.engine.on_miss == "disk",
+        "state_timeout_s": spec.engine.wait_seconds,
+    }
+    return (
+        path,
+        f"--served-model-name={spec.model.served_name}",
+        *_both(spec, revision),
+        "--load-format=ipc_cache",
+        f"--model-loader-extra-config={compact_json(loader)}",
+        *_sizes(spec, budget),
+        *_words(tuple(pair for pair in spec.engine.arguments if FLAGS[pair[0]].scope is Scope.ENGINE)),
+        "--host=0.0.0.0",
+        f"--port={ENGINE_PORT}",
+    )
+
+
+def _both(spec: Spec, revision: str) -> tuple[str, ...]:
+    """What decides the weights, and so stands in both commands."""
+    quantization = (f"--quantization={spec.model.quantization}",) if spec.model.quantization else ()
+    trust = ("--trust-remote-code",) if spec.model.trust_remote_code else ()
+    # The compile cache never loads on the CPU, so compiling would be paid at every start.
+    eager = ("--enforce-eager",) if spec.platform == "cpu" else ()
+    return (
+        f"--revision={revision}",
+        f"--dtype={spec.model.dtype}",
+        f"--tensor-parallel-size={spec.tensor}",
+        *quantization,
+        *trust,
+        *eager,
+        *_words(shared_arguments(spec)),
+    )
+
+
+def _sizes(spec: Spec, budget: Budget) -> tuple[str, ...]:
+    length = spec.engine.max_model_len
+    count = spec.engine.max_num_seqs
+    return (
+        *((f"--max-model-len={length}",) if length is not None else ()),
+        *((f"--max-num-seqs={count}",) if count is not None else ()),
+        f"--kv-cache-memory-bytes={budget.kv_cache_bytes}",
+        *((f"--gpu-memory-utilization={budget.utilization:.4f}",) if budget.utilization is not None else ()),
+    )
+
+
+def _words(arguments: tuple[tuple[str, Json], ...]) -> tuple[str, ...]:
+    return tuple(word for name, value in arguments for word in words(FLAGS[name], value))
+
+
+def common_variables(spec: Spec) -> Pairs:
+    """Variables that engine and weight cache share. Nothing that varies per start may be named `VLLM_…` (compile key)."""
+    return (
+        ("HOME", "/tmp"),
+        ("HF_HOME", "/tmp/huggingface"),
+        ("HF_HUB_OFFLINE", "1"),
+        ("TRANSFORMERS_OFFLINE", "1"),
+        ("VLLM_CACHE_ROOT", f"{CACHE}/vllm"),
+        ("TORCHINDUCTOR_CACHE_DIR", f"{CACHE}/inductor"),
+        ("TRITON_CACHE_DIR", f"{CACHE}/triton"),
+        ("FLASHINFER_WORKSPACE_BASE", CACHE),
+        ("VLLM_NO_USAGE_STATS", "1"),
+        *shared_variables(spec),
+    )
+
+
+def engine_variables(spec: Spec) -> Pairs:
+    """Variables of the engine alone."""
+    # In one process the engine is ready in 12 s instead of 18 s on 2 cores and takes half the memory; with several ranks
+    # vLLM needs processes.
+    single = (("VLLM_ENABLE_V1_MULTIPROCESSING", "0"),) if spec.platform == "cpu" and spec.tensor == 1 else ()
+    own = tuple(pair for pair in spec.engine.environment if variable_scope(pair[0]) is Scope.ENGINE)
+    # The gateway and Open WebUI keep connections for longer than vLLM's 5 s, and would send into a closed one.
+    return (("VLLM_HTTP_TIMEOUT_KEEP_ALIVE", "75"), *single, *own)
