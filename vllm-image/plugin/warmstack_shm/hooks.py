@@ -74,6 +74,7 @@ HOOKS = (
     Hook(module="layer_utils", path="dispatch_cpu_unquantized_gemm", parameters=("layer", "remove_weight")),
     Hook(module="model_utils", path="is_weights_pre_processed", parameters=()),
     Hook(module="custom_ops", path="weight_packed_linear_cpu"),
+    Hook(module="cpu_attn", path="_get_attn_isa"),
 )
 
 

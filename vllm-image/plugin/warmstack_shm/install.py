@@ -19,6 +19,7 @@ MODULES = {
     "layer_utils": "vllm.model_executor.layers.utils",
     "model_utils": "vllm.model_executor.utils",
     "custom_ops": "vllm._custom_ops",
+    "cpu_attn": "vllm.v1.attention.backends.cpu_attn",
 }
 
 _installed = False
@@ -55,7 +56,7 @@ def _vllm_version() -> str:
 
 
 def _replace(modules: dict[str, ModuleType]) -> None:
-    from warmstack_shm import daemon, device, entry, key, loader
+    from warmstack_shm import attention, daemon, device, entry, key, loader
 
     # vLLM imported these two by name into several modules, so each module's own name is replaced.
     for user in ("protocol", "daemon", "ipc_loader", "preload"):
@@ -65,4 +66,5 @@ def _replace(modules: dict[str, ModuleType]) -> None:
     modules["protocol"].hash_checkpoint = key.hash_checkpoint  # type: ignore[attr-defined]
     modules["daemon"].TensorEntry = entry.ShmTensorEntry  # type: ignore[attr-defined]
     modules["daemon"]._run_daemon = daemon.run_daemon  # type: ignore[attr-defined]
+    modules["cpu_attn"]._get_attn_isa = attention.get_attn_isa  # type: ignore[attr-defined]
     modules["model_loader"]._LOAD_FORMAT_TO_MODEL_LOADER["ipc_cache"] = loader.ShmModelLoader

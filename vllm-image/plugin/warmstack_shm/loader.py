@@ -17,21 +17,18 @@ from warmstack_shm.linear import sharable_linear
 
 
 class ShmModelLoader(ipc_loader.IpcModelLoader):  # type: ignore[misc]
-    _mapped: tuple[int, int] | None = None  # bytes, tensors
-
     def load_model(self, vllm_config: Any, model_config: Any, prefix: str = "") -> torch.nn.Module:
-        started = time.perf_counter()
         with accelerator_answers(held_bytes=lambda: 0), sharable_linear():
             model: torch.nn.Module = super().load_model(vllm_config, model_config, prefix)
-        if self._mapped:  # not after a fallback to disk
-            mapped_bytes, tensors = self._mapped
-            _emit_mapped(bytes=mapped_bytes, tensors=tensors, seconds=round(time.perf_counter() - started, 4))
         return model
 
     def _build_model(self, vllm_config: Any, model_config: Any, prefix: str, state: Any) -> torch.nn.Module:
+        # vLLM calls it once the weight cache has answered, so waiting for the weight cache is not in the time.
+        started = time.perf_counter()
         model: torch.nn.Module = super()._build_model(vllm_config, model_config, prefix, state)
+        seconds = time.perf_counter() - started
         sizes = [entry.mapped_bytes for entry in state.entries.values()]
-        self._mapped = sum(sizes), sum(1 for size in sizes if size)
+        _emit_mapped(bytes=sum(sizes), tensors=sum(1 for size in sizes if size), seconds=round(seconds, 4))
         return model
 
 
