@@ -1,7 +1,7 @@
 """warmplan: from a wish (environment.yaml) to a plan and the Compose file that carries it out.
 
-In: files and values handed over by the caller. Out: frozen dataclasses and text. It starts no process, opens no
-socket and never reads the process environment, so the same input always gives the same bytes.
+In: files and values handed over by the caller. Out: frozen dataclasses and text. It starts no process, opens
+no socket and never reads the process environment, so the same input always gives the same bytes.
 
 Flow, and the order of imports: document → environment → spec → identity → budget → plan → render.
 """

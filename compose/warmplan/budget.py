@@ -1,7 +1,8 @@
 """Memory in bytes: what is held where, and whether it fits.
 
-In: a spec, the resolved model, facts of a host for the checks. Out: `Budget`, the only place where sizes are computed.
-Every constant stands in one table with its source. It does not know how sizes are passed on to vLLM or Compose.
+In: a spec, the resolved model, facts of a host for the checks. Out: `Budget`, the only place where sizes are
+computed. Every constant stands in one table with its source. It does not know how sizes are passed on to vLLM
+or Compose.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class Constant:
 
 CUDA_CONTEXT: Final = Constant(
     bytes=610 * MIB,
-    source="measured: one process on an H200, driver 580, vLLM 0.33.0 (16 246 MiB held for 15.27 GiB of weights)",
+    source="measured: one process on an H200, driver 580, vLLM 0.33.0 (16 246 MiB for 15.27 GiB of weights)",
 )
 CUDA_RESERVE: Final = Constant(
     bytes=4 * GIB, source="chosen, not measured: CUDA graphs, activations and workspaces of one engine"
@@ -51,7 +52,8 @@ SHM_PER_RANK: Final = Constant(
 )
 # A reload after a crash fills a second copy while engines still map the first.
 COPIES_IN_SHM: Final = 2
-# The largest default block of the KV cache (128 tokens on the CPU, 16 on CUDA): sizes in tokens round up to it.
+# The largest default block of the KV cache (128 tokens on the CPU, 16 on CUDA): sizes in tokens round up to
+# it.
 BLOCK_TOKENS: Final = 128
 
 
@@ -88,8 +90,8 @@ class Budget:
 def compute_budget(*, spec: Spec, model: LockedModel | None, host: HostFacts | None) -> Budget:
     """Add up what the stack holds.
 
-    Errors: `UserError` (exit code 2) when the plan contradicts itself or does not fit the stated GPU or the host, with
-    the number of bytes that are missing.
+    Errors: `UserError` (exit code 2) when the plan contradicts itself or does not fit the stated GPU or the
+    host, with the number of bytes that are missing.
     """
     facts = model.facts if model is not None else ModelFacts()
     weight_bytes = model.weight_bytes if model is not None else None
@@ -125,8 +127,8 @@ def compute_budget(*, spec: Spec, model: LockedModel | None, host: HostFacts | N
 def kv_bytes_per_token(facts: ModelFacts, *, tensor: int, value_bytes: int) -> int | None:
     """Bytes of KV cache that one token takes on one rank, or None for a layout this does not know.
 
-    Plain and grouped attention: 2 (key and value) × layers × KV heads of the rank × head size × bytes of a value. With
-    more ranks than KV heads, vLLM repeats heads, so a rank has at least one.
+    Plain and grouped attention: 2 (key and value) * layers * KV heads of the rank * head size * bytes of a
+    value. With more ranks than KV heads, vLLM repeats heads, so a rank has at least one.
     """
     layers, heads = facts.num_hidden_layers, facts.num_attention_heads
     if layers is None or heads is None or facts.sliding_window or facts.kv_lora_rank:
@@ -221,7 +223,7 @@ def _shm_bytes(spec: Spec, weight_bytes: int | None) -> int:
 
 
 def _utilization(spec: Spec, rank: int | None, kv_bytes: int, memory: int | None) -> float | None:
-    """The share of a GPU that vLLM may use, weights included: it checks free memory against this at every start."""
+    """The share of a GPU for one engine, weights included; vLLM checks free memory against it."""
     if spec.platform != "cuda" or rank is None or not memory:
         return None
     used = rank + kv_bytes + CUDA_CONTEXT.bytes + CUDA_RESERVE.bytes
@@ -236,7 +238,9 @@ def _check_gpu(budget: Budget) -> list[Problem]:
     hint = (
         f"engine.kv_cache.gib {room / GIB:.2f} would fit" if room > 0 else "use more GPUs (parallel.tensor)"
     )
-    text = f"{gib(budget.total_bytes)} are needed on each GPU of {gib(budget.memory_bytes)}: {gib(over)} too much"
+    text = (
+        f"{gib(budget.total_bytes)} are needed on a GPU of {gib(budget.memory_bytes)}: {gib(over)} too much"
+    )
     return [Problem(key="gpu.memory_gib", problem=text, hint=hint)]
 
 

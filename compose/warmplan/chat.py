@@ -8,9 +8,11 @@ from __future__ import annotations
 from warmplan.flags import compact_json
 from warmplan.spec import Spec
 
-# Longest silence of the engine in a stream, the first token included, after the gateway stopped holding the request.
+# Longest silence of the engine in a stream, the first token included, after the gateway stopped holding the
+# request.
 _IDLE_SECONDS = 300
-# A page waits this long for the list of models while no engine lives; the gateway would hold the request longer.
+# A page waits this long for the list of models while no engine lives; the gateway would hold the request
+# longer.
 _MODEL_LIST_SECONDS = 5
 
 
@@ -35,8 +37,8 @@ def open_webui_variables(spec: Spec) -> tuple[tuple[str, str], ...]:
         "ENABLE_TAGS_GENERATION": "false",
         "ENABLE_FOLLOW_UP_GENERATION": "false",
         "ENABLE_AUTOCOMPLETE_GENERATION": "false",
-        # These variables are the truth, not what an earlier start wrote into the database; sign-up must then be
-        # closed here, because closing it after the first user is such a database setting.
+        # These variables are the truth, not what an earlier start wrote into the database; sign-up must then
+        # be closed here, because closing it after the first user is such a database setting.
         "ENABLE_PERSISTENT_CONFIG": "false",
         "ENABLE_SIGNUP": "false",
         "WEBUI_ADMIN_EMAIL": spec.open_webui.admin_email,

@@ -1,7 +1,7 @@
 """The command lines of `vllm preload` and `vllm serve`, and the variables both containers share.
 
-In: spec, identity, budget, the model's folder. Out: tuples of words and of (name, value) pairs. What both sides must agree on is
-written by one function for both, so that they cannot differ.
+In: spec, identity, budget, the model's folder. Out: tuples of words and of (name, value) pairs. What both
+sides must agree on is written by one function for both, so that they cannot differ.
 """
 
 from __future__ import annotations
@@ -95,7 +95,10 @@ def _words(arguments: tuple[tuple[str, Json], ...]) -> tuple[str, ...]:
 
 
 def common_variables(spec: Spec) -> Pairs:
-    """Variables that engine and weight cache share. Nothing that varies per start may be named `VLLM_…` (compile key)."""
+    """Variables that engine and weight cache share.
+
+    Nothing that varies from start to start may be named `VLLM_…`: those enter the key of the compile cache.
+    """
     return (
         ("HOME", "/tmp"),
         ("HF_HOME", "/tmp/huggingface"),
@@ -112,9 +115,10 @@ def common_variables(spec: Spec) -> Pairs:
 
 def engine_variables(spec: Spec) -> Pairs:
     """Variables of the engine alone."""
-    # In one process the engine is ready in 12 s instead of 18 s on 2 cores and takes half the memory; with several ranks
-    # vLLM needs processes.
+    # In one process the engine is ready in 12 s instead of 18 s on 2 cores and takes half the memory; with
+    # several ranks vLLM needs processes.
     single = (("VLLM_ENABLE_V1_MULTIPROCESSING", "0"),) if spec.platform == "cpu" and spec.tensor == 1 else ()
     own = tuple(pair for pair in spec.engine.environment if variable_scope(pair[0]) is Scope.ENGINE)
-    # The gateway and Open WebUI keep connections for longer than vLLM's 5 s, and would send into a closed one.
+    # The gateway and Open WebUI keep connections for longer than vLLM's 5 s, and would send into a closed
+    # one.
     return (("VLLM_HTTP_TIMEOUT_KEEP_ALIVE", "75"), *single, *own)

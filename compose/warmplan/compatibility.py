@@ -1,9 +1,11 @@
-"""What runs with what: vLLM versions, quantisation methods, and settings that exclude Fast Start. Data and look-ups.
+"""What runs with what: versions of vLLM, quantisation methods, settings that exclude Fast Start.
 
-In: a version, a method, a mode, a flag or a variable's value. Out: the sentence that refuses it, or None. To support
-another version of vLLM, add a line to `VERSIONS`; nothing else changes. It does not know where a value was written.
+In: a version, a method, a mode, a flag or a variable's value. Out: the sentence that refuses it, or None. To
+support another version of vLLM, add a line to `VERSIONS`; nothing else changes. It does not know where a
+value was written.
 
-Sources: vllm/model_executor/model_loader/weight_cache/ and `supports_pre_processed_weights` in the wheels 0.30 to 0.33.
+Sources: vllm/model_executor/model_loader/weight_cache/ and `supports_pre_processed_weights` in the wheels
+0.30 to 0.33.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ VERSIONS: Final = (
         number=(0, 30),
         platforms=frozenset(),
         key_fields=9,
-        reason="it has no `vllm preload`, no health port, and an engine does not wait for a late weight cache",
+        reason="it has no `vllm preload`, no health port, and engines do not wait for a late weight cache",
     ),
     Version(
         number=(0, 31),
@@ -103,7 +105,8 @@ QUANTISATIONS: Final = (
         )
     ),
 )
-# ModelOpt has methods of both kinds under one name, so the name alone decides nothing: refused until one is tried.
+# ModelOpt has methods of both kinds under one name, so the name alone decides nothing: refused until one is
+# tried.
 CPU_METHODS: Final = frozenset[str]()
 
 
@@ -126,7 +129,7 @@ def refuse_quantisation(method: str | None, *, platform: str) -> tuple[str, str]
 
 MODES: Final = ("fast-start", "sleep", "snapshot")
 _EXCLUDED_MODES: Final = {
-    "sleep": "sleep mode moves the weights with its own allocator, which the zero-copy weight cache does not go through",
+    "sleep": "sleep mode moves weights with an allocator that the zero-copy weight cache does not use",
     "snapshot": "a snapshot holds a whole engine with its own weights, so there is nothing left to map",
 }
 
@@ -139,13 +142,13 @@ def refuse_mode(mode: str) -> str | None:
 
 _EXCLUDED_FLAGS: Final = {
     "enable-sleep-mode": _EXCLUDED_MODES["sleep"],
-    "enable-cumem-allocator": "the allocator of sleep mode does not go through the zero-copy weight cache",
+    "enable-cumem-allocator": "the zero-copy weight cache does not use the allocator of sleep mode",
     "sleep-mode-backend": _EXCLUDED_MODES["sleep"],
     "sleep-mode-offload-cudagraph": _EXCLUDED_MODES["sleep"],
     "sleep-preserve-parameter-names": _EXCLUDED_MODES["sleep"],
     "enable-eplb": "the weight-cache loader does not support EPLB",
-    "enable-elastic-ep": "the weight-cache loader does not support EPLB, which elastic expert parallelism needs",
-    "weight-transfer-config": "weights that are written from outside would change under every engine that maps them",
+    "enable-elastic-ep": "the weight-cache loader does not support EPLB, which this needs",
+    "weight-transfer-config": "weights written from outside would change under every engine that maps them",
     "pipeline-parallel-size": "only tensor parallelism is planned; use parallel.tensor",
     "nnodes": "the weight cache and its engines share one host",
     "node-rank": "the weight cache and its engines share one host",
@@ -164,7 +167,7 @@ def refuse_variable(name: str, value: str) -> str | None:
     """Why this environment variable cannot be set, or None."""
     if "expandable_segments:true" in value.lower().replace(" ", ""):
         return (
-            f"{name} switches expandable_segments on: such memory cannot be mapped from another PID namespace, "
+            f"{name} switches expandable_segments on: such memory is not mapped across PID namespaces, "
             "so every engine start would miss"
         )
     if name == "VLLM_CPU_KVCACHE_SPACE":

@@ -1,9 +1,9 @@
 """YAML text read so that every value knows its line and nothing is guessed.
 
-In: the text of a file and its name. Out: a tree of `Text`, `Items` and `Table`. A scalar keeps the characters that were
-typed (`no`, `012`, `12:34` stay what they are); the reader of a key decides what they mean. Refused, with file and line:
-control characters, duplicate keys, aliases, tags, keys that are not text, more than one document.
-It does not know which keys exist.
+In: the text of a file and its name. Out: a tree of `Text`, `Items` and `Table`. A scalar keeps the characters
+that were typed (`no`, `012`, `12:34` stay what they are); the reader of a key decides what they mean.
+Refused, with file and line: control characters, duplicate keys, aliases, tags, keys that are not text, more
+than one document. It does not know which keys exist.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _STANDARD_TAGS: Final = ("tag:yaml.org,2002:str", "tag:yaml.org,2002:seq", "tag:
 
 @dataclass(frozen=True, kw_only=True)
 class Text:
-    """A scalar as typed; `plain` when it stood without quotes, so that `true` and `"true"` can be told apart."""
+    """A scalar as typed; `plain` when it stood without quotes: `true` and `"true"` are told apart."""
 
     text: str
     plain: bool
@@ -75,7 +75,7 @@ class Document:
 
 
 def control_character(text: str) -> str | None:
-    """The first character that must not reach a container (`U+0007`), or None. Tab and newline are allowed."""
+    """The first character that must not reach a container (`U+0007`), or None. Tab and newline may."""
     for character in text:
         if character not in "\t\n" and unicodedata.category(character) in ("Cc", "Cs"):
             return f"U+{ord(character):04X}"
@@ -121,7 +121,7 @@ def parse_document(text: str, *, file: str) -> Document:
 
 
 def to_json(value: Value) -> Json:
-    """The value as JSON. Plain scalars follow YAML 1.2's JSON schema: `true`, `null`, `1`, `1.5`; the rest is text."""
+    """The value as JSON. Plain scalars follow YAML 1.2: `true`, `null`, `1`, `1.5`; the rest is text."""
     if isinstance(value, Items):
         return [to_json(item) for item in value.items]
     if isinstance(value, Table):
@@ -159,21 +159,19 @@ _CONTROL_HINT: Final = "remove it; only tab and newline are allowed"
 def _refuse_aliases(text: str, *, file: str) -> None:
     for event in yaml.parse(text, Loader=yaml.SafeLoader):
         if isinstance(event, yaml.AliasEvent):
-            problem = Problem(
-                key="",
-                problem="aliases (`*name`) are not supported",
-                hint="write the value out",
-                file=file,
-                line=event.start_mark.line + 1,
+            mark = event.start_mark
+            line = mark.line + 1 if mark is not None else None
+            sentence = "aliases (`*name`) are not supported"
+            raise UserError(
+                Problem(key="", problem=sentence, hint="write the value out", file=file, line=line)
             )
-            raise UserError(problem)
 
 
 def _syntax_problem(error: yaml.YAMLError, *, file: str) -> Problem:
-    mark = getattr(error, "problem_mark", None)
-    what = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error)
+    mark = error.problem_mark if isinstance(error, yaml.MarkedYAMLError) else None
+    what = error.problem if isinstance(error, yaml.MarkedYAMLError) else None
     line = mark.line + 1 if mark is not None else None
-    return Problem(key="", problem=f"is not valid YAML: {what}", file=file, line=line)
+    return Problem(key="", problem=f"is not valid YAML: {what or error}", file=file, line=line)
 
 
 class _Reader:

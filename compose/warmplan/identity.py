@@ -1,8 +1,8 @@
 """What must be equal for weights to be reused.
 
-In: a spec, the resolved model (or none), and the vLLM version. Out: `Identity`, a hash and the fields it is made of. It
-does not read checkpoints: content comes as a digest. vLLM's own key hashes safetensors headers only, so two fine-tunes of
-one architecture are equal to it; this one differs.
+In: a spec, the resolved model (or none), and the vLLM version. Out: `Identity`, a hash and the fields it is
+made of. It does not read checkpoints: content comes as a digest. vLLM's own key hashes safetensors headers
+only, so two fine-tunes of one architecture are equal to it; this one differs.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Identity:
 
 
 def compute_identity(*, spec: Spec, model: LockedModel | None, vllm_version: str) -> Identity:
-    """The identity of the weights that this wish leads to. Equal fields give an equal value, on every host."""
+    """The identity of the weights of this wish. Equal fields give an equal value, on every host."""
     digest = model.digest if model is not None else None
     content = digest or f"unlocked {spec.model.name}@{spec.model.revision}"
     fields = (

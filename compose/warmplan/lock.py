@@ -1,7 +1,7 @@
 """lock.yaml: what a model's name and revision meant when they were resolved.
 
-In: the file, or a manifest as `warmstack-fetch` prints it. Out: `LockedModel`, and the file's text again. It never
-resolves anything itself; an entry without a digest says so and makes a plan that cannot be brought up.
+In: the file, or a manifest as `warmstack-fetch` prints it. Out: `LockedModel`, and the file's text again. It
+never resolves anything itself; an entry without a digest says so and makes a plan that cannot be brought up.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from warmplan.document import Json, read_document, to_json
 from warmplan.errors import Problem, UserError
 
 HEADERS: Final = "safetensors headers"
-SHAPES: Final = "computed from the architecture's shapes"
+SHAPES: Final = "the architecture's shapes, computed"
 SOURCES: Final = ("hub", "package", "local", "unresolved")
 _HEX64: Final = re.compile(r"[0-9a-f]{64}")
 _HEX40: Final = re.compile(r"[0-9a-f]{40}")
@@ -42,7 +42,7 @@ class ModelFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class LockedModel:
-    """One resolved model. `digest` (64 hex) is None when nobody has resolved it; `weight_bytes` counts tensor bytes."""
+    """One model. `digest` (64 hex) is None when nobody resolved it; `weight_bytes` counts tensor bytes."""
 
     name: str
     revision: str
@@ -91,7 +91,7 @@ def read_lock(path: Path) -> Lock:
 
 
 def model_from_manifest(manifest: Mapping[str, Json]) -> LockedModel:
-    """The entry for a manifest as `warmstack-fetch` prints it. Errors: `UserError` when a field is missing or wrong."""
+    """The entry for a manifest of `warmstack-fetch`. Errors: `UserError` when a field is missing or wrong."""
     problems: list[Problem] = []
     config = manifest.get("config")
     revision = manifest.get("revision")
@@ -209,5 +209,5 @@ def _facts(config: _Fields) -> ModelFacts:
 
 
 def _sliding_window(config: _Fields) -> int | None:
-    """The window where one is in use: Qwen2 and Qwen3 carry a size together with `use_sliding_window: false`."""
+    """The window in use: Qwen2 and Qwen3 may carry a size together with `use_sliding_window: false`."""
     return None if config.content.get("use_sliding_window") is False else config.integer("sliding_window")

@@ -9,15 +9,15 @@ import hashlib
 import re
 from typing import Final
 
-# Compose: lower case letters, digits, `-` and `_`, first a letter or digit. Docker prefixes container, volume and network
-# names with it and DNS labels end at 63 characters, so the name stays well below.
+# Compose: lower case letters, digits, `-` and `_`, first a letter or digit. Docker puts it in front of the
+# names of containers, volumes and networks; DNS labels end at 63 characters, so it stays well below.
 MAX_LENGTH: Final = 40
 _VALID: Final = re.compile(r"[a-z0-9][a-z0-9_-]*")
 _HASH_LENGTH: Final = 8
 
 
 def project_name(text: str) -> str:
-    """A valid Compose project name: the text itself where it is one already, else a readable slug plus a hash of it.
+    """A valid Compose project name: the text itself where it is one, else a readable slug plus a hash.
 
     Stable, and different for texts that differ: the hash stands in wherever something had to be changed.
     """

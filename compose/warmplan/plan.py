@@ -1,7 +1,7 @@
 """The decision: everything the Compose file says, as a tree of frozen dataclasses.
 
-In: spec, resolved model, pins, facts of the host for checks. Out: `Plan`. Templates show its fields and decide nothing.
-The host never shapes it.
+In: spec, resolved model, pins, facts of the host for checks. Out: `Plan`. Templates show its fields and
+decide nothing. The host never shapes it.
 """
 
 from __future__ import annotations
@@ -85,8 +85,9 @@ def plan_stack(
 ) -> Plan:
     """Decide everything.
 
-    `model` is the lock's entry (`Lock.find`) or a manifest's (`model_from_manifest`); None gives a plan that is not
-    locked. Errors: `UserError` (exit code 2): a version or quantisation that does not work, memory that does not suffice.
+    `model` is the lock's entry (`Lock.find`) or a manifest's (`model_from_manifest`); None gives a plan that
+    is not locked. Errors: `UserError` (exit code 2): a version or quantisation that does not work, memory
+    that does not suffice.
     """
     version = pins.vllm(spec.platform)
     _refuse(spec, model, version)

@@ -30,8 +30,8 @@ class Quoted(str):
 def quoted(value: str | int | float) -> Quoted:
     """A YAML scalar: the bare word for a variable's name, else text between quotes.
 
-    `$` is doubled, for Compose substitutes variables after YAML is read; a `{` behind it is written as an escape, so that
-    the file never holds `${` and a search for it finds a mistake.
+    `$` is doubled, for Compose substitutes variables after YAML is read; a `{` behind it is written as an
+    escape, so that the file never holds `${` and a search for it finds a mistake.
     """
     text = str(value)
     found = control_character(text)

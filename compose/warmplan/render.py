@@ -1,7 +1,7 @@
 """From a plan to text: compose.yaml and plan.md.
 
-In: a plan. Out: text, always the same for the same plan. The Compose file is read back and compared with the plan before
-anyone sees it. It decides nothing and computes nothing.
+In: a plan. Out: text, always the same for the same plan. The Compose file is read back and compared with the
+plan before anyone sees it. It decides nothing and computes nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TEMPLATES: Final = Path(__file__).resolve().parent.parent / "templates"
 
 
 def render_compose(plan: Plan) -> str:
-    """The text of compose.yaml. Raises AssertionError when it does not say what the plan says, which is a bug."""
+    """The text of compose.yaml. AssertionError when it does not say what the plan says, which is a bug."""
     text = _templates().get_template("compose.yaml.j2").render(plan=plan)
     _check(text, plan)
     return text

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Mount:
-    """A volume (`kind` volume, `source` its name) or a folder of the host (`kind` bind, `source` absolute)."""
+    """A volume (`kind` volume, `source` its name) or a host folder (`kind` bind, `source` absolute)."""
 
     kind: str
     source: str

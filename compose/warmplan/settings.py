@@ -1,7 +1,7 @@
-"""The table of every key of environment.yaml: form, default, meaning, and whether a change moves the weight cache.
+"""Every key of environment.yaml: form, default, meaning, and whether a change moves the weight cache.
 
-Data only; `spec` reads values by it, `render_reference` writes docs/environment.md from it, and a test renders two plans for
-every line to see that `moves` is true.
+Data only; `spec` reads values by it, `render_reference` writes docs/environment.md from it, and a test
+renders two plans for every line to see that `moves` is true.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ KEYS: Final = (
         kind=Kind.LABELS,
         default_text="none",
         moves=Moves.NO,
-        doc="Labels on vllm, gateway and open-webui. The weight cache gets none: a label would drop its weights.",
+        doc="Labels on vllm, gateway and open-webui. The weight cache has none: they would drop its weights.",
     ),
     Key(
         name="model.name",
@@ -183,7 +183,7 @@ KEYS: Final = (
         choices=("refuse", "disk"),
         default="refuse",
         moves=Moves.NO,
-        doc="What an engine does that cannot map the weights: say so and stop, or load a second copy from disk.",
+        doc="What an engine does that cannot map the weights: say so and stop, or load a copy from disk.",
     ),
     Key(
         name="engine.wait_seconds",
@@ -192,7 +192,7 @@ KEYS: Final = (
         minimum=1,
         maximum=_DAY,
         moves=Moves.NO,
-        doc="Longest wait of one engine start for the weight cache; not below the longest load of the weights.",
+        doc="Longest wait of one engine start for the weight cache; not below the longest load.",
     ),
     Key(
         name="engine.hang_seconds",
@@ -201,7 +201,7 @@ KEYS: Final = (
         minimum=0,
         maximum=_DAY,
         moves=Moves.NO,
-        doc="An engine with running requests that makes no token for so long counts as dead; 0 switches it off.",
+        doc="An engine with running requests that makes no token for so long counts as dead; 0 is off.",
     ),
     Key(
         name="engine.max_restarts",
@@ -217,14 +217,14 @@ KEYS: Final = (
         kind=Kind.ARGUMENTS,
         default_text="none",
         moves=Moves.BY_FLAG,
-        doc="More flags of `vllm serve`, without dashes. Those that decide the weights go to the weight cache too.",
+        doc="More flags of `vllm serve`. Those that decide the weights go to the weight cache too.",
     ),
     Key(
         name="engine.environment",
         kind=Kind.VARIABLES,
         default_text="none",
         moves=Moves.BY_FLAG,
-        doc="More variables for the engine. Those that choose a kernel's weight layout go to the weight cache too.",
+        doc="More variables for the engine. Those that choose a weight layout go to the weight cache too.",
     ),
     Key(
         name="weight_cache.max_restarts",
@@ -240,7 +240,7 @@ KEYS: Final = (
         kind=Kind.ARGUMENTS,
         default_text="none",
         moves=Moves.YES,
-        doc="Flags for reading the checkpoint, which only the weight cache does (`safetensors-load-strategy`).",
+        doc="Flags for reading the checkpoint, which the weight cache does (`safetensors-load-strategy`).",
     ),
     Key(
         name="weight_cache.environment",
@@ -254,7 +254,7 @@ KEYS: Final = (
         kind=Kind.TEXT,
         default="127.0.0.1",
         moves=Moves.NO,
-        doc="Address of this host where the API is published; one that others reach needs `gateway.api_key: true`.",
+        doc="Address where the API is published; one that others reach needs `gateway.api_key: true`.",
     ),
     Key(
         name="gateway.port",
@@ -293,7 +293,7 @@ KEYS: Final = (
         kind=Kind.TEXT,
         default="127.0.0.1",
         moves=Moves.NO,
-        doc="Address of this host where the chat page is published; one that others reach needs `open_webui.url`.",
+        doc="Address where the chat page is published; one that others reach needs `open_webui.url`.",
     ),
     Key(
         name="open_webui.port",

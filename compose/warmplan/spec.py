@@ -1,7 +1,7 @@
 """From what was written to a wish that can be trusted: every value typed, checked, and with its origin.
 
-In: an environment and overrides. Out: `Spec`. All problems are reported at once. After this module nobody sees a raw
-string. It does not know the host, the lock, or what a wish costs in memory.
+In: an environment and overrides. Out: `Spec`. All problems are reported at once. After this module nobody
+sees a raw string. It does not know the host, the lock, or what a wish costs in memory.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["Override", "Setting", "Spec", "build_spec"]
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """One effective setting: its key, its value as JSON, and where it came from (`environment.yaml:12`, `default`, …)."""
+    """One effective setting: its key, its value as JSON, its origin (`environment.yaml:12`, `default`, …)."""
 
     key: str
     value: Json

@@ -1,7 +1,7 @@
 """Typed values by key, each with the place it was written at.
 
-In: a document and overrides. Out: `Values`, with problems collected and not raised. It knows the table of keys and the
-form of each value; what values mean together is the matter of `spec_checks`.
+In: a document and overrides. Out: `Values`, with problems collected and not raised. It knows the table of
+keys and the form of each value; what values mean together is the matter of `spec_checks`.
 """
 
 from __future__ import annotations

@@ -1,0 +1,77 @@
+"""docs/environment.md: the table of keys as a page, so that the documentation cannot fall behind.
+
+In: the tables of `settings`, `compatibility` and `flags`. Out: Markdown. It adds no fact of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from warmplan.compatibility import MODES, QUANTISATIONS, VERSIONS, refuse_mode
+from warmplan.flags import FLAGS, Scope, compact_json
+from warmplan.settings import KEYS, Key, Kind
+
+_HEAD = """\
+# environment.yaml
+
+Generated from the table in `compose/warmplan/settings.py`. Do not edit.
+
+Keys with a dot are nested: `model.name` is the key `name` under `model:`. Text is taken as typed: `no`, `012`
+and `12:34` stay what they are. Unknown keys, wrong types and contradictions are errors with file and line, all at
+once. "Moves the weights" says whether a change makes another weight-cache service, which drops the weights; `up`
+never does that unless told to by name.
+
+| key | value | default | moves the weights | meaning |
+|---|---|---|---|---|
+"""
+
+
+def render_reference() -> str:
+    """The text of docs/environment.md."""
+    rows = "\n".join(_row(key) for key in KEYS)
+    return _HEAD + rows + "\n\n" + "\n".join(_rest()) + "\n"
+
+
+def _row(key: Key) -> str:
+    kind = f"{key.kind.value} {', '.join(f'`{choice}`' for choice in key.choices)}".strip()
+    if key.kind in (Kind.INTEGER, Kind.NUMBER):
+        low = "" if key.minimum is None else f" from {key.minimum:g}"
+        high = "" if key.maximum is None else f" to {key.maximum:g}"
+        kind = f"{kind}{low}{high}"
+    default = "required" if key.required else key.default_text
+    if key.default is not None:
+        value = key.default
+        default = f"`{value if isinstance(value, str) else compact_json(value)}`"
+    return f"| `{key.name}` | {kind} | {default} | {key.moves.value} | {key.doc} |"
+
+
+def _rest() -> Iterator[str]:
+    yield "## Flags that both commands get"
+    yield ""
+    yield "Under `engine.arguments` these decide the weights, so `vllm preload` gets them too:"
+    both = sorted(flag.name for flag in FLAGS.values() if flag.scope is Scope.BOTH and flag.owner is None)
+    yield f"{', '.join(f'`{name}`' for name in both)}."
+    yield ""
+    yield "## Versions of vLLM"
+    yield ""
+    yield "| version | supported on | fields of its weight-cache key | otherwise |"
+    yield "|---|---|---:|---|"
+    for version in VERSIONS:
+        number = f"{version.number[0]}.{version.number[1]}"
+        where = ", ".join(sorted(version.platforms)) or "nothing"
+        yield f"| {number} | {where} | {version.key_fields} | {version.reason or ''} |"
+    yield ""
+    yield "## Quantisation"
+    yield ""
+    yield "| method | with the weight cache |"
+    yield "|---|---|"
+    for entry in QUANTISATIONS:
+        answer = "works on `cuda`" if entry.refused is None else f"refused: {entry.refused}; {entry.instead}"
+        yield f"| `{entry.method}` | {answer} |"
+    yield ""
+    yield "Any other method is refused until it has been tried."
+    yield ""
+    yield "## Modes"
+    yield ""
+    for mode in MODES:
+        yield f"- `{mode}`: {refuse_mode(mode) or 'the weight cache holds the weights, engines map them'}."
