@@ -1,7 +1,8 @@
 """Words for the person at the terminal.
 
-In: sentences, commands, errors. Out: progress on stderr, so that stdout stays free for facts. Refuses to know what is being
-done: no module of this project is needed here but the error type. `NO_COLOR` and a stderr that is no terminal switch colour off.
+In: sentences, commands, errors. Out: progress on stderr, so that stdout stays free for facts. Refuses to know
+what is being done: no module of this project is needed here but the error type. `NO_COLOR` and a stderr that
+is no terminal switch colour off.
 """
 
 from __future__ import annotations

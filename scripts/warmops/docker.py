@@ -1,10 +1,12 @@
 """The only module that starts `docker`.
 
-In: argument lists. Out: what the command printed, as text or parsed JSON, or a `UserError` with the last lines of its stderr.
-Refuses to know services, models and plans: whoever calls says which container and which command.
+In: argument lists. Out: what the command printed, as text or parsed JSON, or a `UserError` with the last
+lines of its stderr. Refuses to know services, models and plans: whoever calls says which container and which
+command.
 
-Each command is echoed to stderr as it could be pasted into a shell, secrets masked; `quiet=True` is for probes that run often.
-`COMPOSE_*` variables of the caller's shell are not passed on: they would change what a rendered file means.
+Each command is echoed to stderr as it could be pasted into a shell, secrets masked; `quiet=True` is for
+probes that run often. `COMPOSE_*` variables of the caller's shell are not passed on: they would change what a
+rendered file means.
 """
 
 from __future__ import annotations
@@ -23,8 +25,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from warmops import console
 from warmplan.errors import Problem, UserError
+
+from warmops import console
 
 PROBE_SECONDS = 20.0
 COMMAND_SECONDS = 600.0
@@ -42,7 +45,7 @@ _ASSIGNMENT = re.compile(r"^(?:--?[\w-]+=)?([A-Za-z_][A-Za-z0-9_]*)=(.+)$", re.D
 
 @dataclass(frozen=True, kw_only=True)
 class Completed:
-    """A docker command that ended. `stderr` holds only the last lines when the output went to the terminal."""
+    """A docker command that ended. After `run`, `stderr` holds the last lines of both streams."""
 
     command: tuple[str, ...]
     returncode: int
@@ -78,16 +81,13 @@ class Docker:
         timeout_seconds: float | None = COMMAND_SECONDS,
         directory: Path | None = None,
     ) -> Completed:
-        """Run for a person: both streams go to stderr line by line, unless `quiet`. Raises DockerError when `check`."""
+        """Run for a person: both streams go to stderr line by line, unless `quiet`."""
         command = self._start(arguments, quiet)
         tail: deque[str] = deque(maxlen=TAIL_LINES)
-        with self._popen(command, directory, stderr=subprocess.STDOUT) as process:
-            expired = threading.Event()
-            timer = threading.Timer(timeout_seconds or 0, lambda: (expired.set(), process.kill()))
-            if timeout_seconds is not None:
-                timer.start()
+        expired = threading.Event()
+        with self._popen(command, directory) as process, _time_limit(process, timeout_seconds, expired):
+            assert process.stdout is not None
             try:
-                assert process.stdout is not None
                 for line in process.stdout:
                     tail.append(line.rstrip())
                     if not quiet:
@@ -97,8 +97,6 @@ class Docker:
             except BaseException:
                 process.kill()
                 raise
-            finally:
-                timer.cancel()
         if expired.is_set() and timeout_seconds is not None:
             raise self._no_answer(command, timeout_seconds)
         completed = Completed(command=command, returncode=returncode, stdout="", stderr="\n".join(tail))
@@ -115,7 +113,7 @@ class Docker:
         stdin: str | None = None,
         merged: bool = False,
     ) -> Completed:
-        """Run for the program: stdout and stderr come back as text; `merged` puts stderr into stdout in order."""
+        """Run for the program: output comes back as text; `merged` puts stderr into stdout in order."""
         command = self._start(arguments, quiet)
         try:
             done = subprocess.run(
@@ -143,9 +141,9 @@ class Docker:
 
     @contextmanager
     def stream(self, *arguments: str, quiet: bool = True) -> Iterator[Iterator[str]]:
-        """Lines of a command that runs until it ends or the block is left (then it is killed): `logs --follow`, `events`."""
+        """Lines of a command that is killed when the block is left: `logs --follow`, `events`."""
         command = self._start(arguments, quiet)
-        process = self._popen(command, None, stderr=subprocess.STDOUT)
+        process = self._popen(command, None)
         try:
             assert process.stdout is not None
             yield (line.rstrip("\n") for line in process.stdout)
@@ -165,7 +163,7 @@ class Docker:
             return False
 
     def inspect(self, name: str, kind: str = "container") -> dict[str, Any] | None:
-        """`docker inspect` of one container, image, volume or network; None when there is none of that name."""
+        """`docker inspect` of one container, image, volume or network; None when there is none."""
         completed = self.capture("inspect", "--type", kind, name, check=False)
         if completed.ok:
             found: dict[str, Any] = json.loads(completed.stdout)[0]
@@ -182,7 +180,7 @@ class Docker:
         return labels.get(label)
 
     def containers(self, *filters: str, all_states: bool = True) -> list[str]:
-        """Ids of the containers that match all filters, such as `label=com.docker.compose.project=warmstack`."""
+        """Ids of the containers that match all filters, such as `label=com.docker.compose.project=x`."""
         options = [part for one in filters for part in ("--filter", one)]
         state = ["--all"] if all_states else []
         return self.capture("ps", "--quiet", "--no-trunc", *state, *options).stdout.split()
@@ -227,13 +225,13 @@ class Docker:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("COMPOSE_")}
         return {**kept, **self.environment}
 
-    def _popen(self, command: Sequence[str], directory: Path | None, *, stderr: int) -> subprocess.Popen[str]:
+    def _popen(self, command: Sequence[str], directory: Path | None) -> subprocess.Popen[str]:
         try:
             return subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
-                stderr=stderr,
+                stderr=subprocess.STDOUT,
                 text=True,
                 encoding="utf-8",
                 errors="replace",
@@ -250,7 +248,7 @@ class Docker:
         if any(words in said for words in _NO_ENGINE):
             raise DockerError(
                 f"the Docker engine does not answer: {said.splitlines()[-1]}",
-                "start it (systemctl start docker), or add your user to the group docker; `make up` can do it as root",
+                "start it (systemctl start docker) or join the group docker; as root, `make up` starts it",
                 completed,
             )
         what = self.shown(completed.command)
@@ -304,6 +302,25 @@ class Compose:
         """The file as Compose reads it."""
         read: dict[str, Any] = json.loads(self.capture("config", "--format", "json").stdout)
         return read
+
+
+@contextmanager
+def _time_limit(
+    process: subprocess.Popen[str], seconds: float | None, expired: threading.Event
+) -> Iterator[None]:
+    """Kill the process when the block takes longer; `expired` tells that from a failure of its own."""
+
+    def end() -> None:
+        expired.set()
+        process.kill()
+
+    timer = threading.Timer(seconds or 0, end)
+    if seconds is not None:
+        timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _mask_assignment(part: str) -> str:

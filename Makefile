@@ -1,0 +1,67 @@
+# Each target is one line: `make help` lists them. Variables act only when they stand on the make line, as in
+# `make up MODEL=Org/Name PORT=8080`: what a shell exports under the same names is left alone.
+MAKEFLAGS += --no-builtin-rules --no-print-directory
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+.PHONY: help up restart drill bench status logs down down-all plan render images check test docker-stop
+
+quoted = '$(subst ','\'',$(value $(1)))'
+# $(call option,MODEL,--model): nothing unless MODEL stands on the make line.
+option = $(if $(filter command line,$(origin $(1))),$(2) $(call quoted,$(1)))
+flag = $(if $(filter command line,$(origin $(1))),$(if $(filter-out no 0 false,$($(1))),$(2)))
+known := MODEL ENV PORT WEBUI_PORT DRILL REPEAT REPLACE_WEIGHTS PROJECT INSTALL_DOCKER LEVEL SERVICE
+given := $(foreach name,$(.VARIABLES),$(if $(filter command line,$(origin $(name))),$(name)))
+unknown := $(filter-out $(known) PYTHON,$(given))
+$(if $(unknown),$(error $(unknown): not a variable of this project; there are $(known)))
+# The commands get them as options; PYTHON alone is meant for the environment (see scripts/warm).
+unexport $(known)
+
+project = $(call option,PROJECT,--project)
+docker = $(call option,INSTALL_DOCKER,--install-docker)
+env = $(call option,ENV,--env)
+wish = $(env) $(call option,MODEL,--model) $(call option,PORT,--port) $(call option,WEBUI_PORT,--webui-port)
+
+help: ## print the targets
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 20; echo; echo '  On the make line: $(known)'
+
+up: ## bring the stack up and say where to chat (ENV MODEL PORT WEBUI_PORT PROJECT REPLACE_WEIGHTS INSTALL_DOCKER)
+	@scripts/warm up $(project) $(wish) $(docker) $(call flag,REPLACE_WEIGHTS,--replace-weights)
+
+restart: ## recycle the engine and prove that it mapped the held weights (PROJECT)
+	@scripts/warm restart $(project)
+
+drill: ## rehearse failures, each with a declared expectation (DRILL REPEAT PROJECT)
+	@scripts/warm drill $(project) $(call option,DRILL,--drill) $(call option,REPEAT,--repeat)
+
+bench: ## time stock restarts and warm restarts side by side (REPEAT PROJECT)
+	@scripts/warm bench $(project) $(call option,REPEAT,--repeat)
+
+status: ## say what runs, what is held and what is wrong (PROJECT)
+	@scripts/warm status $(project)
+
+logs: ## follow the logs (PROJECT SERVICE)
+	@scripts/warm logs $(project) $(call option,SERVICE,--service)
+
+down: ## stop everything but the weight cache: the weights stay held (PROJECT)
+	@scripts/warm down $(project)
+
+down-all: ## stop everything and free the weights (PROJECT)
+	@scripts/warm down $(project) --all
+
+plan: ## print what an environment would run and the memory it needs (ENV)
+	@scripts/warm plan $(env)
+
+render: ## write compose.yaml and plan.md of every environment (ENV)
+	@scripts/warm render $(env)
+
+images: ## build the images that are missing or changed (INSTALL_DOCKER)
+	@scripts/warm images $(docker)
+
+check: ## lint, formatting, types, and generated files up to date
+	@scripts/warm --test check
+
+test: ## run every test that needs no GPU, with all they need (LEVEL=unit for seconds; INSTALL_DOCKER)
+	@scripts/warm --test test $(call option,LEVEL,--level) $(docker)
+
+docker-stop: ## stop the Docker engine that `make up` started by hand
+	@scripts/warm docker-stop

@@ -1,0 +1,5 @@
+"""`python -m warmops`."""
+
+from warmops.cli import main
+
+raise SystemExit(main())
