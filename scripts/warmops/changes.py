@@ -38,6 +38,9 @@ class Container:
     exit_code: int = 0
     joined_ipc: str | None = None
     model: str | None = None
+    identity: str | None = None
+    health: str | None = None
+    restarts: int = 0
 
     @property
     def running(self) -> bool:

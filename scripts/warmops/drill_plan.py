@@ -24,7 +24,8 @@ class Step(StrEnum):
     STOP_ENGINE = "stop the engine"
     START_ENGINE = "start the engine"
     RECREATE_ENGINE = "remove the engine's container and make a new one"
-    KILL_ENGINE = "SIGKILL every process of the engine, by id"
+    KILL_ENGINE = "SIGKILL every process of the engine but the container's first, by id"
+    AWAIT_ENGINE = "wait until the engine is back by itself"
     KILL_PRELOAD = "SIGKILL the weight cache's loading process, by id"
     ASK_WHILE_DEGRADED = "ask the engine while the weight cache holds nothing"
     AWAIT_HELD = "wait until the weight cache holds the weights again"
@@ -135,8 +136,8 @@ DRILLS: Mapping[str, Drill] = MappingProxyType(
             ),
             Drill(
                 name="engine-kill",
-                purpose="all of the engine's processes die at once, as from the kernel's OOM killer",
-                steps=(Step.KILL_ENGINE, Step.START_ENGINE),
+                purpose="the engine's processes die at once, as from the OOM killer; it comes back by itself",
+                steps=(Step.KILL_ENGINE, Step.AWAIT_ENGINE),
                 cache=CacheFate.UNTOUCHED,
             ),
             Drill(

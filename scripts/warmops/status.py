@@ -1,0 +1,198 @@
+"""`status`: what runs, what is held, how the engine last started, and what to do when something is not right.
+
+In: a running project. Out: a table or JSON. Exit 1 when the stack does not serve.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from warmops.answers import is_ready
+from warmops.changes import ENGINE, WEIGHT_CACHE, Container
+from warmops.evidence import StartEvidence
+from warmops.project import Project, Remembered
+from warmops.target import add_target, find_target
+from warmops.units import mebibytes
+from warmops.waiting import describe_cache, describe_engine
+
+
+@dataclass(frozen=True, kw_only=True)
+class Advice:
+    """Something that is not right, and the command that mends it."""
+
+    problem: str
+    command: str
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_target(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    project, settings = find_target(arguments)
+    facts = gather(project, settings)
+    if arguments.json:
+        print(json.dumps(facts, indent=2, ensure_ascii=False))
+    else:
+        show(facts)
+    return 0 if facts["serving"] else 1
+
+
+def gather(project: Project, settings: Remembered) -> dict[str, Any]:
+    """Everything that `status` tells, as data."""
+    containers = project.containers()
+    supervisor = project.supervisor_status()
+    evidence = project.engine_evidence(ranks=settings.ranks)
+    serving = is_ready(settings.gateway_url)
+    advice = advise(containers, supervisor, evidence, serving=serving, project=project.name)
+    return {
+        "project": project.name,
+        "environment": settings.environment,
+        "model": settings.model,
+        "serving": serving,
+        "gateway_url": settings.gateway_url,
+        "webui_url": settings.webui_url,
+        "services": [_service(c) for c in sorted(containers, key=lambda container: container.service)],
+        "weight_cache": supervisor,
+        "engine": {
+            "doing": describe_engine(evidence),
+            "outcome": evidence.outcome,
+            "reason": evidence.reason,
+            "tensors": evidence.tensors,
+            "mapped_bytes": evidence.mapped_bytes,
+            "attempt": evidence.attempt,
+            "sentence": evidence.sentence,
+        },
+        "identity": _identity(containers, supervisor),
+        "advice": [{"problem": item.problem, "command": item.command} for item in advice],
+    }
+
+
+def advise(
+    containers: Sequence[Container],
+    supervisor: Mapping[str, Any] | None,
+    evidence: StartEvidence,
+    *,
+    serving: bool,
+    project: str,
+) -> tuple[Advice, ...]:
+    """What is not right and the exact command for it; empty when all is well."""
+    there = {container.service: container for container in containers}
+    bring_up = f"make up PROJECT={project}"
+    found = [
+        Advice(problem=f"{c.service} is {c.state} (code {c.exit_code})", command=bring_up)
+        for c in containers
+        if not c.running
+    ]
+    found += [
+        Advice(problem=f"there is no {name}", command=bring_up)
+        for name in (WEIGHT_CACHE, ENGINE, "gateway")
+        if name not in there
+    ]
+    found += _advise_cache(there, supervisor, project)
+    if evidence.mark("gave-up") is not None:
+        sentence = evidence.sentence or "no reason given"
+        found.append(
+            Advice(problem=f"the engine gave up: {sentence}", command=f"make restart PROJECT={project}")
+        )
+    elif evidence.outcome == "miss":
+        how = evidence.sentence or evidence.after_miss
+        said = f"the engine missed the weight cache ({evidence.reason}): {how}"
+        found.append(Advice(problem=said, command=f"make restart PROJECT={project}"))
+    crash = evidence.mark("engine-exit")
+    if crash is not None:
+        said = str(crash.fields.get("sentence") or crash.fields.get("error") or "no message")
+        found.append(
+            Advice(problem=f"the engine's last crash: {said}", command=f"make logs PROJECT={project}")
+        )
+    if not serving and not found:
+        command = f"make status PROJECT={project}"
+        found.append(Advice(problem=f"not serving yet: {describe_engine(evidence)}", command=command))
+    return tuple(found)
+
+
+def _advise_cache(
+    there: Mapping[str, Container], supervisor: Mapping[str, Any] | None, project: str
+) -> list[Advice]:
+    cache, engine = there.get(WEIGHT_CACHE), there.get(ENGINE)
+    found = []
+    if cache is not None and cache.running and supervisor is None:
+        command = f"make logs SERVICE={WEIGHT_CACHE} PROJECT={project}"
+        found.append(Advice(problem="the weight cache's supervisor does not answer", command=command))
+    state = str((supervisor or {}).get("state", ""))
+    reason = (supervisor or {}).get("reason") or (supervisor or {}).get("last_error") or "no reason given"
+    if state == "failed":
+        command = f"make down-all PROJECT={project} && make up PROJECT={project}"
+        found.append(Advice(problem=f"the weight cache gave up: {reason}", command=command))
+    elif state == "waiting":
+        found.append(
+            Advice(problem=f"the weight cache waits: {reason}", command=f"make restart PROJECT={project}")
+        )
+    elif (supervisor or {}).get("degraded"):
+        problem = (
+            "no weights are held; the engine serves on with what it mapped, and they are being loaded again"
+        )
+        found.append(Advice(problem=problem, command=f"make status PROJECT={project}"))
+    stale = (
+        cache is not None
+        and engine is not None
+        and engine.joined_ipc is not None
+        and (engine.joined_ipc != cache.id or (engine.running and cache.started_at > engine.started_at))
+    )
+    if stale:
+        problem = (
+            "the engine is in the IPC namespace of an earlier weight cache; docker restart mends nothing"
+        )
+        found.append(Advice(problem=problem, command=f"make up PROJECT={project}"))
+    return found
+
+
+def _identity(containers: Sequence[Container], supervisor: Mapping[str, Any] | None) -> dict[str, Any]:
+    engine = next((c.identity for c in containers if c.service == ENGINE), None)
+    held = (supervisor or {}).get("identity")
+    return {"engine": engine, "weight_cache": held, "equal": engine is not None and engine == held}
+
+
+def _service(container: Container) -> dict[str, Any]:
+    return {
+        "service": container.service,
+        "container": container.id[:12],
+        "state": container.state,
+        "health": container.health,
+        "exit_code": container.exit_code,
+        "restarts": container.restarts,
+    }
+
+
+def show(facts: Mapping[str, Any]) -> None:
+    """The facts for a person."""
+    console = Console()
+    table = Table(title=f"{facts['project']} ({facts['environment']}): {facts['model']}")
+    for name in ("service", "container", "state", "health"):
+        table.add_column(name)
+    for row in facts["services"]:
+        table.add_row(row["service"], row["container"], row["state"], row["health"] or "-")
+    console.print(table)
+    held, engine = facts["weight_cache"], facts["engine"]
+    size = mebibytes(int((held or {}).get("bytes_held") or 0))
+    equal = "equal" if facts["identity"]["equal"] else "NOT EQUAL"
+    outcome = engine["outcome"] + (f" ({engine['reason']})" if engine["reason"] else "")
+    lines = [
+        f"weights   {describe_cache(held)}, {size}, {(held or {}).get('restarts', 0)} restarts",
+        f"engine    {engine['doing']}; last start: {outcome}, {engine['tensors'] or 0} tensors",
+        f"identity  {equal}: {str(facts['identity']['weight_cache'])[:16]}",
+        f"API       {facts['gateway_url']}/v1",
+        f"chat      {facts['webui_url'] or 'off'}",
+        f"serving   {'yes' if facts['serving'] else 'NO'}",
+    ]
+    for item in facts["advice"]:
+        lines += [f"problem   {item['problem']}", f"  do      {item['command']}"]
+    for line in lines:
+        console.print(line, markup=False, highlight=False, soft_wrap=True)

@@ -1,0 +1,268 @@
+"""`up`: from a wish to a stack that answers, looking before touching.
+
+In: an environment and what the command line changes in it. Out: a running stack, and where to chat. Until
+`carry_out` nothing that runs is touched: every refusal leaves the host as it was, but for images, model
+files and state.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from warmplan import (
+    Pins,
+    Plan,
+    Spec,
+    build_spec,
+    model_from_manifest,
+    plan_stack,
+    read_environment,
+    read_lock,
+    read_pins,
+    render_compose,
+    render_plan,
+)
+from warmplan.spec import Override
+
+from warmops import preflight
+from warmops.answers import Answer
+from warmops.changes import ENGINE, WEIGHT_CACHE, Changes
+from warmops.console import failure, heading, say, warn
+from warmops.docker import Docker
+from warmops.host import ensure_docker
+from warmops.hostfacts import has_nvidia_runtime, read_host
+from warmops.images import ensure_images
+from warmops.model import HUB_VOLUME, find_manifest, get_manifest, local_folder
+from warmops.project import ROOT, Project, Remembered, write_remembered
+from warmops.running import carry_out, compare
+from warmops.secret_files import ensure_secrets
+from warmops.waiting import await_chat, await_serving
+from warmops.wishes import add_wishes, choose_environment, read_overrides
+
+_COMMAND_LINE = "command line"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_wishes(parser)
+    parser.add_argument(
+        "--install-docker", choices=("yes", "no"), default="yes", help="install an engine if none"
+    )
+    parser.add_argument(
+        "--replace-weights",
+        choices=("yes", "no"),
+        default="no",
+        help="whether held weights may be dropped when a change needs it",
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    times = Times()
+    ensure_docker(install=arguments.install_docker == "yes")
+    docker = Docker()
+    folder = choose_environment(arguments.env, lambda: has_nvidia_runtime(docker))
+    overrides = read_overrides(arguments, directory=Path.cwd())
+    spec = build_spec(environment=read_environment(folder), overrides=overrides)
+    show_settings(spec)
+    project = Project(name=spec.project, docker=docker)
+    preflight.check_wish(spec, project)
+    pins = read_pins(ROOT / "compose" / "pins.yaml")
+    _build_images(docker, spec, pins)
+    times.note("images")
+    plan = make_plan(docker, spec, pins, folder)
+    times.note("model")
+    changes = _look(project, plan, replace=arguments.replace_weights == "yes")
+    settings = remember(project, plan, spec, overrides)
+    bring_up(project, plan, changes)
+    times.note("containers")
+    answer = await_serving(project, settings)
+    await_chat(project, settings)
+    times.note("ready")
+    report(project, plan, spec, settings, answer, changes, times, as_json=arguments.json)
+    return 0
+
+
+class Times:
+    """Seconds that each part of `up` took."""
+
+    def __init__(self) -> None:
+        self._last = self._begun = time.monotonic()
+        self.seconds: dict[str, float] = {}
+
+    def note(self, part: str) -> None:
+        now = time.monotonic()
+        self.seconds[part], self._last = now - self._last, now
+
+    @property
+    def total(self) -> float:
+        return time.monotonic() - self._begun
+
+
+def show_settings(spec: Spec) -> None:
+    """Each effective setting with its origin; what the command line changed stands out."""
+    heading(f"environment {spec.environment}, project {spec.project}")
+    width = max(len(setting.key) for setting in spec.settings)
+    for setting in spec.settings:
+        value = json.dumps(setting.value, ensure_ascii=False)
+        mark = "*" if _COMMAND_LINE in setting.origin else " "
+        say(f"{mark} {setting.key:<{width}}  {value}  ({setting.origin})")
+
+
+def make_plan(docker: Docker, spec: Spec, pins: Pins, folder: Path) -> Plan:
+    """Resolve the model to what is on disk, fetching it when it is not, and plan."""
+    version = pins.vllm(spec.platform)
+    manifest = resolve(docker, spec, f"warmstack/vllm:{version}-{spec.platform}", folder)
+    host = read_host(docker, spec.platform)
+    return plan_stack(spec=spec, pins=pins, model=model_from_manifest(manifest), host=host)
+
+
+def resolve(docker: Docker, spec: Spec, image: str, folder: Path) -> dict[str, Any]:
+    """The manifest of the model: as the lock fixed it, or as its name says."""
+    name, revision = spec.model.name, spec.model.revision
+    if spec.model.is_local:
+        return local_folder(name)
+    locked = read_lock(folder / "lock.yaml").find(name=name, revision=revision)
+    commit = locked.commit if locked is not None else None
+    found = find_manifest(docker, image, name, commit or revision)
+    if found is None:
+        found = get_manifest(docker, image, name, revision, commit=commit)
+    if locked is not None and locked.digest is not None and locked.digest != found["digest"]:
+        warn(
+            f"{name}: the lock of this environment says content {locked.digest[:16]}, and "
+            f"{found['digest'][:16]} ({found['source']}) is here; `make lock` would take it over"
+        )
+    return found
+
+
+def _build_images(docker: Docker, spec: Spec, pins: Pins) -> None:
+    image = f"warmstack/weight-cache:{pins.vllm(spec.platform)}-{spec.platform}"
+    preflight.check_disk(docker, images_are_there=docker.inspect(image, "image") is not None)
+    ensure_images(docker, "cuda" if spec.platform == "cuda" else "cpu")
+
+
+def _look(project: Project, plan: Plan, *, replace: bool) -> Changes:
+    """Compare with what runs, touching nothing; unless something speaks against, the new file is in force."""
+    project.folder.mkdir(parents=True, exist_ok=True)
+    candidate = project.folder / "compose.next.yaml"
+    candidate.write_text(render_compose(plan), encoding="utf-8")
+    try:
+        changes = compare(project, project.compose_with(candidate), plan)
+        _show_changes(changes)
+        if changes.drops_weights and not replace:
+            held = changes.of(WEIGHT_CACHE)
+            why = held.why if held is not None else ""
+            hint = "make up REPLACE_WEIGHTS=yes, or PROJECT=another-name and other ports beside this one"
+            raise failure(f"this would drop the weights that are held: {why}", hint, exit_code=1)
+        kept = changes.of(WEIGHT_CACHE)
+        preflight.check_memory(
+            plan, weights_are_held=kept is not None and kept.action in ("keep", "recreate")
+        )
+        candidate.replace(project.compose_file)
+    finally:
+        candidate.unlink(missing_ok=True)
+    (project.folder / "plan.md").write_text(render_plan(plan), encoding="utf-8")
+    _say_whether_committed(project, plan)
+    return changes
+
+
+def _show_changes(changes: Changes) -> None:
+    for item in changes.items:
+        say(f"  {item.service:<13} {item.action:<9} {item.why}")
+
+
+def _say_whether_committed(project: Project, plan: Plan) -> None:
+    committed = ROOT / "compose" / "environments" / plan.environment / "compose.yaml"
+    same = committed.exists() and committed.read_bytes() == project.compose_file.read_bytes()
+    word = "equals" if same else "differs from"
+    say(f"{project.compose_file.relative_to(ROOT)} {word} the committed file of {plan.environment}")
+
+
+def remember(project: Project, plan: Plan, spec: Spec, overrides: tuple[Override, ...]) -> Remembered:
+    """Write down what is brought up, for the commands that come later."""
+    settings = Remembered(
+        environment=plan.environment,
+        overrides={override.key: override.value for override in overrides},
+        model=plan.model.name,
+        served_model=plan.model.served_name,
+        identity=plan.identity.value,
+        platform=plan.platform,
+        ranks=spec.tensor,
+        gateway_url=plan.api_url.removesuffix("/v1"),
+        webui_url=_local_url(spec.open_webui.host, spec.open_webui.port) if spec.open_webui.enabled else None,
+        needs_api_key=spec.gateway.api_key,
+    )
+    write_remembered(project.folder, settings)
+    return settings
+
+
+def bring_up(project: Project, plan: Plan, changes: Changes) -> None:
+    """Secrets, the shared volume, and the changes."""
+    made = ensure_secrets(project.secrets, plan.secrets)
+    if made:
+        say(f"made secrets: {', '.join(made)}")
+    if project.docker.inspect(HUB_VOLUME, "volume") is None:
+        project.docker.run("volume", "create", HUB_VOLUME)
+    healed = changes.services("start")
+    if healed:
+        heading(f"healing: {', '.join(healed)} stood still; weight cache first, then {ENGINE}")
+    carry_out(project, changes)
+
+
+def report(
+    project: Project,
+    plan: Plan,
+    spec: Spec,
+    settings: Remembered,
+    answer: Answer,
+    changes: Changes,
+    times: Times,
+    *,
+    as_json: bool,
+) -> None:
+    """Where to chat, how to sign in, how to ask by API, what it took."""
+    evidence = project.engine_evidence(ranks=settings.ranks)
+    if as_json:
+        facts = {
+            "project": project.name,
+            "chat_url": plan.chat_url,
+            "api_url": plan.api_url,
+            "model": settings.served_model,
+            "identity": settings.identity,
+            "answer": answer.text,
+            "outcome": evidence.outcome,
+            "changes": {item.service: item.action for item in changes.items},
+            "seconds": {name: round(value, 2) for name, value in times.seconds.items()},
+        }
+        print(json.dumps(facts, indent=2, ensure_ascii=False))
+        return
+    lines = [
+        f"answer    {answer.text.strip()!r} (first token after {answer.first_token_seconds:.2f} s)",
+        f"weights   {evidence.outcome}" + (f": {evidence.reason}" if evidence.reason else ""),
+        f"API       {_curl(project, plan, settings)}",
+    ]
+    if plan.chat_url is not None:
+        password = (project.secrets / "webui_admin_password").relative_to(ROOT)
+        lines.append(f"sign in   {spec.open_webui.admin_email}, password: cat {password}")
+        lines.append(f"chat      {plan.chat_url}")
+    parts = ", ".join(f"{name} {value:.1f} s" for name, value in times.seconds.items())
+    lines.append(f"took      {times.total:.1f} s ({parts})")
+    sys.stdout.write("\n".join(lines) + "\n")
+
+
+def _curl(project: Project, plan: Plan, settings: Remembered) -> str:
+    """A request to the API as one could paste it."""
+    question = [{"role": "user", "content": "Hello"}]
+    body = json.dumps({"model": settings.served_model, "messages": question}, ensure_ascii=False)
+    key = f' -H "Authorization: Bearer $(cat {project.secrets}/api_key)"' if settings.needs_api_key else ""
+    kind = "-H 'Content-Type: application/json'"
+    return f"curl {plan.api_url}/chat/completions {kind}{key} -d {shlex.quote(body)}"
+
+
+def _local_url(host: str, port: int) -> str:
+    shown = "127.0.0.1" if host in ("0.0.0.0", "::") else host
+    return f"http://[{shown}]:{port}" if ":" in shown else f"http://{shown}:{port}"

@@ -1,0 +1,152 @@
+"""Waiting for a stack, with a line that says what is happening now.
+
+In: a project that was just brought up. Out: the answer of a real completion through the gateway; or a
+UserError (exit code 1) with the sentence of whoever gave up and its last log line.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+
+import requests
+
+from warmops.answers import Answer, AnswerError, ask, is_ready
+from warmops.changes import ENGINE, WEIGHT_CACHE, Container
+from warmops.console import failure, rich_console, say
+from warmops.evidence import LogLine, StartEvidence, classify_start
+from warmops.project import Project, Remembered
+
+_LOOK_SECONDS = 0.5
+# A start that makes no step for so long is reported, not waited for; a large model's load is one step.
+_PATIENCE_SECONDS = 3600.0
+_STEPS = (
+    ("ready", "ready"),
+    ("weights", "weights are there, warming up"),
+    ("load-begins", "loading weights"),
+    ("imported", "setting up"),
+    ("serve", "importing vLLM"),
+    ("weight-cache-ready", "weight cache is ready"),
+    ("engine-start", "waiting for the weight cache"),
+)
+
+
+class Progress:
+    """One live line on a terminal; elsewhere a line each time the words change."""
+
+    def __init__(self) -> None:
+        console = rich_console()
+        self._status = console.status("starting") if sys.stderr.isatty() else None
+        self._begun = time.monotonic()
+        self._said = ""
+
+    def show(self, words: str) -> None:
+        if self._status is not None:
+            self._status.update(f"{words} ({time.monotonic() - self._begun:.0f} s)")
+        elif words != self._said:
+            say(words)
+        self._said = words
+
+    def __enter__(self) -> Progress:
+        if self._status is not None:
+            self._status.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._status is not None:
+            self._status.stop()
+
+
+def await_serving(project: Project, settings: Remembered) -> Answer:
+    """Until the engine is ready and answers the reference question; raises UserError when it never will."""
+    with Progress() as progress:
+        _await(lambda: _engine_is_ready(project, settings, progress), project)
+        progress.show("asking the model")
+        key = project.api_key() if settings.needs_api_key else None
+        try:
+            return ask(settings.gateway_url, settings.served_model, api_key=key)
+        except AnswerError as error:
+            hint = f"make logs SERVICE=vllm PROJECT={project.name}"
+            raise failure(f"the engine is ready and gives no answer: {error}", hint, exit_code=1) from error
+
+
+def await_chat(project: Project, settings: Remembered) -> None:
+    """Until the chat page answers. Raises UserError when its container ended."""
+    if settings.webui_url is None:
+        return
+    with Progress() as progress:
+        _await(lambda: _chat_is_ready(project, settings, progress), project)
+
+
+def describe_engine(evidence: StartEvidence) -> str:
+    """What the engine is doing, from the furthest mark or moment of its last start."""
+    reached = {mark.event for mark in evidence.marks} | set(evidence.moments)
+    return next((words for name, words in _STEPS if name in reached), "starting")
+
+
+def describe_cache(status: dict[str, Any] | None) -> str:
+    """What the weight cache is doing, from its supervisor's /status."""
+    if status is None:
+        return "starting"
+    reason = status.get("reason")
+    return str(status.get("state", "unknown")) + (f" ({reason})" if reason else "")
+
+
+def _engine_is_ready(project: Project, settings: Remembered, progress: Progress) -> bool:
+    # Mostly one request is enough to see that a stack serves; docker is asked only when it does not.
+    if is_ready(settings.gateway_url):
+        return True
+    containers = {container.service: container for container in project.containers()}
+    engine, cache = containers.get(ENGINE), containers.get(WEIGHT_CACHE)
+    if engine is None or cache is None:
+        raise failure(
+            "the engine or the weight cache is gone", f"make up PROJECT={project.name}", exit_code=1
+        )
+    status = project.supervisor_status()
+    log = project.log(engine)
+    evidence = classify_start(log, ranks=settings.ranks)
+    progress.show(f"weight cache: {describe_cache(status)} | engine: {describe_engine(evidence)}")
+    if status is not None and status.get("state") == "failed":
+        sentence = status.get("reason") or status.get("last_error") or "no reason given"
+        raise _gave_up(project, "weight-cache", str(sentence), project.log(cache))
+    if evidence.mark("gave-up") is not None:
+        raise _gave_up(project, "vllm", evidence.sentence or "no reason given", log)
+    for container in (cache, engine):
+        if container.state in ("exited", "dead"):
+            sentence = f"its container ended with code {container.exit_code}"
+            raise _gave_up(project, container.service, sentence, project.log(container))
+    return False
+
+
+def _chat_is_ready(project: Project, settings: Remembered, progress: Progress) -> bool:
+    try:
+        if requests.get(f"{settings.webui_url}/health", timeout=2).status_code == 200:
+            return True
+    except requests.RequestException:
+        progress.show("chat page: starting")
+    container: Container | None = project.container("open-webui")
+    if container is None or container.state in ("exited", "dead"):
+        code = container.exit_code if container is not None else "unknown"
+        log = project.log(container) if container is not None else []
+        raise _gave_up(project, "open-webui", f"its container ended with code {code}", log)
+    return False
+
+
+def _await(done: Callable[[], bool], project: Project) -> None:
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while not done():
+        if time.monotonic() > deadline:
+            hint = f"make status PROJECT={project.name}"
+            raise failure(f"the stack was not ready within {_PATIENCE_SECONDS:.0f} s", hint, exit_code=1)
+        time.sleep(_LOOK_SECONDS)
+
+
+def _gave_up(project: Project, service: str, sentence: str, log: list[LogLine]) -> Exception:
+    last = next((line.text.strip() for line in reversed(log) if line.text.strip()), "nothing")
+    hint = f"last line of its log: {last[:300]}\nmake logs SERVICE={service} PROJECT={project.name}"
+    return failure(f"{service} does not start: {sentence}", hint, exit_code=1)
