@@ -9,11 +9,11 @@ RUN set -eu; \
     /opt/venv/bin/python -m pip install --no-index --no-deps --no-compile --no-cache-dir --disable-pip-version-check \
         --quiet /wheelhouse/*.whl
 COPY slim /slim
+# Bytecode here, once, on all cores: a start of vLLM imports some thousand modules, and the root is read-only then.
+# Its exit code says nothing: some packages ship templates that are no valid Python.
 RUN set -eu; \
     cd /opt/venv/lib/python3*/site-packages; \
     while read -r pattern; do case "$pattern" in ''|'#'*) ;; *) rm -rf $pattern;; esac; done </slim; \
-    # Bytecode here, once, on all cores: a start of vLLM imports some thousand modules, and the root is read-only then.
-    # Its exit code says nothing: some packages ship templates that are no valid Python.
     /opt/venv/bin/python -m compileall -q -j 0 . >/dev/null || true
 
 FROM ${BASE}

@@ -149,7 +149,7 @@ def hash_inputs(images: Iterable[Image], repository: Path = REPOSITORY) -> dict[
     """Tag → sha256 over Dockerfile, build arguments, locks, files with their modes, and the parent's hash."""
     hashes: dict[str, str] = {}
     for image in images:
-        lines = [f"dockerfile {_sha256(repository / image.dockerfile)}"]
+        lines = [f"dockerfile {_instructions(repository / image.dockerfile)}"]
         lines += [f"argument {name}={value}" for name, value in image.arguments]
         lines += [f"parent {hashes[image.parent]}"] if image.parent else []
         lines += [f"wheels {wheelhouse.locks_digest(image.wheels.locks)}"] if image.wheels else []
@@ -313,6 +313,12 @@ def _drop_first_stage(docker: Docker) -> None:
     filters = ("--filter", "dangling=true", "--filter", "label=warmstack.stage=wheels")
     for image in docker.capture("images", "--quiet", "--no-trunc", *filters).stdout.split():
         docker.capture("rmi", image, check=False, timeout_seconds=300)
+
+
+def _instructions(dockerfile: Path) -> str:
+    """The Dockerfile without comments: rewording one builds nothing."""
+    lines = dockerfile.read_text(encoding="utf-8").splitlines()
+    return "\n".join(line for line in lines if line.strip() and not line.lstrip().startswith("#"))
 
 
 def _sha256(path: Path) -> str:

@@ -5,6 +5,7 @@ In: the file. Out: frozen records. Refuses to know how anything is built.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -61,13 +62,8 @@ def read_pins(repository: Path = REPOSITORY) -> Pins:
 
 def version_numbers(text: str) -> tuple[int, ...]:
     """`v2.30.0-desktop.1` → (2, 30, 0)."""
-    numbers: list[int] = []
-    for part in text.strip().removeprefix("v").split("."):
-        digits = part.split("-")[0].split("+")[0]
-        if not digits.isdigit():
-            break
-        numbers.append(int(digits))
-    return tuple(numbers)
+    match = re.match(r"v?(\d+(?:\.\d+)*)", text.strip())
+    return tuple(int(number) for number in match[1].split(".")) if match else ()
 
 
 def _with_digest(entry: dict[str, Any]) -> str:

@@ -1,8 +1,8 @@
 """`warm render`: writes `compose.yaml` and `plan.md` of the committed environments.
 
 In: `environment.yaml` and `lock.yaml` of each, and the pins. Out: the two files, or with `--check` nothing
-but the difference on stdout and exit code 1. No setting of the make line or the shell acts here: these files are
-what is reviewed.
+but the difference on stdout and exit code 1. No setting of the make line or the shell acts here: these
+files are what is reviewed.
 """
 
 from __future__ import annotations
