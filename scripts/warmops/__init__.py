@@ -1,1 +1,1 @@
-"""The half of warmstack with effects: docker, drills, reports. Whatever can be computed lies in `warmplan`."""
+"""The half of warmstack with effects: docker, drills, reports. Whatever is computed lies in `warmplan`."""

@@ -25,9 +25,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from warmplan.errors import Problem, UserError
-
 from warmops import console
+from warmplan.errors import Problem, UserError
 
 PROBE_SECONDS = 20.0
 COMMAND_SECONDS = 600.0

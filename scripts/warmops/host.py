@@ -18,11 +18,10 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from warmplan.errors import UserError
-
 from warmops import console, host_steps
 from warmops.docker import Docker, DockerError
 from warmops.pins import Pins, read_pins, version_numbers
+from warmplan.errors import UserError
 
 SYSTEMD_MARK = Path("/run/systemd/system")
 

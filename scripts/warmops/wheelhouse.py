@@ -17,9 +17,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from warmplan.errors import UserError
-
 from warmops import console
+from warmplan.errors import UserError
 
 IMAGE_PYTHON = "3.11"
 # Debian 12 has glibc 2.36: pip does not take "and older" from one tag, so all of them are named.

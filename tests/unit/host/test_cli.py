@@ -9,6 +9,7 @@ import sys
 import types
 
 import pytest
+
 from warmops import cli
 from warmplan.errors import Problem, UserError
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+
 from warmops.host import Decision, HostFacts, Step, decide
 
 MINIMUM = (2, 30, 0)

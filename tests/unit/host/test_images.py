@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from warmops.images import context_files, describe_images, hash_inputs
 from warmops.pins import REPOSITORY, read_pins
 

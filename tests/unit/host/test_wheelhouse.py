@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+
 from warmops import wheelhouse
 from warmops.pins import REPOSITORY, read_pins, version_numbers
 
