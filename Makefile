@@ -9,7 +9,7 @@ quoted = '$(subst ','\'',$(value $(1)))'
 # $(call option,MODEL,--model): nothing unless MODEL stands on the make line.
 option = $(if $(filter command line,$(origin $(1))),$(2) $(call quoted,$(1)))
 flag = $(if $(filter command line,$(origin $(1))),$(if $(filter-out no 0 false,$($(1))),$(2)))
-known := MODEL ENV PORT WEBUI_PORT DRILL REPEAT REPLACE_WEIGHTS PROJECT INSTALL_DOCKER LEVEL SERVICE
+known := MODEL ENV PORT WEBUI_PORT DRILL REPEAT REPLACE_WEIGHTS PROJECT INSTALL_DOCKER LEVEL SERVICE VOLUMES
 given := $(foreach name,$(.VARIABLES),$(if $(filter command line,$(origin $(name))),$(name)))
 unknown := $(filter-out $(known) PYTHON,$(given))
 $(if $(unknown),$(error $(unknown): not a variable of this project; there are $(known)))
@@ -19,6 +19,7 @@ unexport $(known)
 project = $(call option,PROJECT,--project)
 docker = $(call option,INSTALL_DOCKER,--install-docker)
 env = $(call option,ENV,--env)
+target = $(project) $(env)
 wish = $(env) $(call option,MODEL,--model) $(call option,PORT,--port) $(call option,WEBUI_PORT,--webui-port)
 
 help: ## print the targets
@@ -28,25 +29,25 @@ up: ## bring the stack up and say where to chat (ENV MODEL PORT WEBUI_PORT PROJE
 	@scripts/warm up $(project) $(wish) $(docker) $(call flag,REPLACE_WEIGHTS,--replace-weights)
 
 restart: ## recycle the engine and prove that it mapped the held weights (PROJECT)
-	@scripts/warm restart $(project)
+	@scripts/warm restart $(target)
 
 drill: ## rehearse failures, each with a declared expectation (DRILL REPEAT PROJECT)
-	@scripts/warm drill $(project) $(call option,DRILL,--drill) $(call option,REPEAT,--repeat)
+	@scripts/warm drill $(target) $(call option,DRILL,--drill) $(call option,REPEAT,--repeat)
 
 bench: ## time stock restarts and warm restarts side by side (REPEAT PROJECT)
-	@scripts/warm bench $(project) $(call option,REPEAT,--repeat)
+	@scripts/warm bench $(target) $(call option,REPEAT,--repeat)
 
 status: ## say what runs, what is held and what is wrong (PROJECT)
-	@scripts/warm status $(project)
+	@scripts/warm status $(target)
 
 logs: ## follow the logs (PROJECT SERVICE)
-	@scripts/warm logs $(project) $(call option,SERVICE,--service)
+	@scripts/warm logs $(target) $(call option,SERVICE,--service)
 
 down: ## stop everything but the weight cache: the weights stay held (PROJECT)
-	@scripts/warm down $(project)
+	@scripts/warm down $(target)
 
-down-all: ## stop everything and free the weights (PROJECT)
-	@scripts/warm down $(project) --all
+down-all: ## stop everything and free the weights (PROJECT VOLUMES)
+	@scripts/warm down $(target) --all $(call flag,VOLUMES,--volumes)
 
 plan: ## print what an environment would run and the memory it needs (ENV)
 	@scripts/warm plan $(env)

@@ -14,7 +14,7 @@ from warmops.target import add_target, find_project
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_target(parser)
-    parser.add_argument("service", nargs="?", help="one service; default: all")
+    parser.add_argument("--service", metavar="NAME", help="one service; default: all")
     parser.add_argument("--tail", type=int, default=100, metavar="N", help="lines of the past to begin with")
     parser.add_argument("--no-follow", action="store_true", help="print what there is and stop")
 

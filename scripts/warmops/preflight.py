@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from warmplan import Plan, Problem, Spec, UserError
-
 from warmops.docker import Docker
 from warmops.hostfacts import docker_disk_free, has_nvidia_runtime, memory_kib, port_problem
 from warmops.model import USER_ID, unreadable_files
 from warmops.project import Project
 from warmops.units import mebibytes
+from warmplan import Plan, Problem, Spec, UserError
 
 GIB = 1024**3
 # Measured on the CPU images: packages, the builder's first stage, and the wheels that are linked into it.

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from warmplan import Plan
-
 from warmops.changes import ENGINE, WEIGHT_CACHE, Changes, DesiredService, decide
 from warmops.console import say
 from warmops.docker import Compose, DockerError
 from warmops.project import Project
+from warmplan import Plan
 
 
 def compare(project: Project, wanted: Compose, plan: Plan) -> Changes:

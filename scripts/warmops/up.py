@@ -15,6 +15,20 @@ import time
 from pathlib import Path
 from typing import Any
 
+from warmops import preflight
+from warmops.answers import Answer
+from warmops.changes import ENGINE, WEIGHT_CACHE, Changes
+from warmops.console import failure, heading, say, warn
+from warmops.docker import Docker
+from warmops.host import ensure_docker
+from warmops.hostfacts import has_nvidia_runtime, read_host
+from warmops.images import ensure_images
+from warmops.model import HUB_VOLUME, find_manifest, get_manifest, local_folder
+from warmops.project import ROOT, Project, Remembered, write_remembered
+from warmops.running import carry_out, compare
+from warmops.secret_files import ensure_secrets
+from warmops.waiting import await_chat, await_serving
+from warmops.wishes import add_wishes, choose_environment, read_overrides
 from warmplan import (
     Pins,
     Plan,
@@ -30,21 +44,6 @@ from warmplan import (
 )
 from warmplan.spec import Override
 
-from warmops import preflight
-from warmops.answers import Answer
-from warmops.changes import ENGINE, WEIGHT_CACHE, Changes
-from warmops.console import failure, heading, say, warn
-from warmops.docker import Docker
-from warmops.host import ensure_docker
-from warmops.hostfacts import has_nvidia_runtime, read_host
-from warmops.images import ensure_images
-from warmops.model import HUB_VOLUME, find_manifest, get_manifest, local_folder
-from warmops.project import ROOT, Project, Remembered, write_remembered
-from warmops.running import carry_out, compare
-from warmops.secret_files import ensure_secrets
-from warmops.waiting import await_chat, await_serving
-from warmops.wishes import add_wishes, choose_environment, read_overrides
-
 _COMMAND_LINE = "command line"
 
 
@@ -54,10 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--install-docker", choices=("yes", "no"), default="yes", help="install an engine if none"
     )
     parser.add_argument(
-        "--replace-weights",
-        choices=("yes", "no"),
-        default="no",
-        help="whether held weights may be dropped when a change needs it",
+        "--replace-weights", action="store_true", help="drop held weights when a change needs it"
     )
 
 
@@ -76,7 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
     times.note("images")
     plan = make_plan(docker, spec, pins, folder)
     times.note("model")
-    changes = _look(project, plan, replace=arguments.replace_weights == "yes")
+    changes = _look(project, plan, replace=arguments.replace_weights)
     settings = remember(project, plan, spec, overrides)
     bring_up(project, plan, changes)
     times.note("containers")

@@ -11,10 +11,9 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from warmplan.spec import Override
-
 from warmops.console import failure
 from warmops.project import ROOT
+from warmplan.spec import Override
 
 ENVIRONMENTS = ROOT / "compose" / "environments"
 # Option, make variable, key of environment.yaml.

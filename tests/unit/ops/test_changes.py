@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+
 from warmops.changes import Container, DesiredService, decide
 
 WANT = (

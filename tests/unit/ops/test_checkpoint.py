@@ -9,6 +9,7 @@ import struct
 from pathlib import Path
 
 import pytest
+
 from warmops.checkpoint import local_manifest
 from warmplan.errors import UserError
 

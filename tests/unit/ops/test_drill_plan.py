@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+
 from warmops.drill_plan import DRILLS, CacheView, Footprint, Observation, judge
 from warmops.evidence import StartEvidence
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from warmops.evidence import LogLine, classify_start, parse_mark
 
 START = 'warmstack: {"event": "engine-start", "t": 100.0, "attempt": 1}'

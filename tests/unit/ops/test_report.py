@@ -10,6 +10,7 @@ from pathlib import Path
 
 import jsonschema
 import pytest
+
 from warmops.drill_plan import Finding
 from warmops.evidence import Mark, StartEvidence
 from warmops.phases import Phase

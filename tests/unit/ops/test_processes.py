@@ -1,0 +1,73 @@
+"""Processes by id, from lines of /proc."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from warmops.hostfacts import parse_gpus, port_problem
+from warmops.preflight import memory_problems
+from warmops.processes import Process, below_first, parse_stat, still_alive
+from warmplan import GpuFacts
+
+
+def stat(pid: int, name: str, parent: int, begun: int) -> str:
+    middle = " ".join(["0"] * 17)
+    return f"{pid} ({name}) S {parent} {middle} {begun} 0 0"
+
+
+@pytest.mark.parametrize("name", ["python", "a b", "a) S 9 (b", "(sd-pam)"])
+def test_a_command_name_may_hold_anything(name: str) -> None:
+    assert parse_stat(stat(412, name, 7, 99)) == Process(pid=412, parent=7, begun=99)
+
+
+@pytest.mark.parametrize("line", ["", "412", "412 (python) S 1"])
+def test_half_a_line_is_none(line: str) -> None:
+    assert parse_stat(line) is None
+
+
+def test_what_exec_started_is_not_below_the_first_process() -> None:
+    tree = {1: 0, 7: 1, 8: 7, 50: 0, 51: 50}
+    found = [Process(pid=pid, parent=parent, begun=pid) for pid, parent in tree.items()]
+    assert [process.pid for process in below_first(found)] == [7, 8]
+
+
+def test_alive_means_same_id_and_same_beginning() -> None:
+    own = parse_stat(Path(f"/proc/{os.getpid()}/stat").read_text())
+    assert own is not None
+    assert still_alive({own.pid: own.begun}) == (own.pid,)
+    assert still_alive({own.pid: own.begun - 1}) == ()
+
+
+@pytest.mark.parametrize(
+    ("needed", "shm", "available", "keys"),
+    [
+        (10, 5, 10, []),
+        (11, 5, 10, ["memory"]),
+        (10, 11, 10, ["/dev/shm"]),
+        (11, 11, 10, ["memory", "/dev/shm"]),
+    ],
+)
+def test_memory(needed: int, shm: int, available: int, keys: list[str]) -> None:
+    assert [problem.key for problem in memory_problems(needed, shm, available)] == keys
+
+
+def test_gpus_as_the_driver_lists_them() -> None:
+    text = "GPU-1, 143771, 143000, 9.0\nGPU-2, 81559, 100, 8.0\n"
+    assert parse_gpus(text) == (
+        GpuFacts(uuid="GPU-1", total_bytes=143771 * 2**20, free_bytes=143000 * 2**20, architecture="sm90"),
+        GpuFacts(uuid="GPU-2", total_bytes=81559 * 2**20, free_bytes=100 * 2**20, architecture="sm80"),
+    )
+    assert parse_gpus("") == ()
+
+
+def test_a_port_that_is_taken() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        assert port_problem("127.0.0.1", port) == "is in use"
+    assert port_problem("127.0.0.1", port) is None

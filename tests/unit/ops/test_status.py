@@ -1,0 +1,128 @@
+"""Advice for each state that is not right, what a restart says, and the stock engine of the bench."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from warmops.answers import Answer
+from warmops.bench import stock_config
+from warmops.changes import Container
+from warmops.evidence import Mark, StartEvidence
+from warmops.restart import as_text, describe
+from warmops.starts import Start
+from warmops.status import advise
+
+CACHE = Container(
+    service="weight-cache", id="wc", state="running", config_hash="", image_id="", started_at=1.0
+)
+ENGINE = Container(
+    service="vllm", id="en", state="running", config_hash="", image_id="", started_at=2.0, joined_ipc="wc"
+)
+GATEWAY = Container(service="gateway", id="gw", state="running", config_hash="", image_id="")
+ALL = [CACHE, ENGINE, GATEWAY]
+KILLED = replace(ENGINE, state="exited", exit_code=137)
+RESTARTED = replace(CACHE, started_at=9.0)
+HELD: dict[str, Any] = {"state": "held"}
+HIT = StartEvidence(outcome="hit", marks=(Mark(event="ready", t=1.0),))
+GAVE_UP = StartEvidence(
+    outcome="miss", reason="mismatch", marks=(Mark(event="gave-up", t=1.0),), sentence="holds a, needs b"
+)
+
+
+@pytest.mark.parametrize(
+    ("containers", "supervisor", "evidence", "serving", "words", "command"),
+    [
+        (ALL, HELD, HIT, True, None, None),
+        ([CACHE, KILLED, GATEWAY], HELD, HIT, False, "code 137", "make up"),
+        ([ENGINE, GATEWAY], None, HIT, True, "there is no weight-cache", "make up"),
+        (ALL, None, HIT, True, "does not answer", "make logs SERVICE=weight-cache"),
+        (ALL, {"state": "failed", "reason": "ENOSPC"}, HIT, True, "gave up: ENOSPC", "make down-all"),
+        (ALL, {"state": "waiting", "reason": "no room"}, HIT, True, "waits: no room", "make restart"),
+        (ALL, {"state": "loading", "degraded": True}, HIT, True, "no weights are held", "make status"),
+        ([replace(CACHE, id="new"), ENGINE, GATEWAY], HELD, HIT, True, "earlier weight cache", "make up"),
+        ([RESTARTED, ENGINE, GATEWAY], HELD, HIT, True, "earlier weight cache", "make up"),
+        (ALL, HELD, GAVE_UP, False, "gave up: holds a, needs b", "make restart"),
+        (ALL, HELD, StartEvidence(outcome="miss", reason="released"), True, "missed", "make restart"),
+        (ALL, HELD, StartEvidence(outcome="unknown"), False, "not serving yet: starting", "make status"),
+    ],
+)  # fmt: skip
+def test_advice(
+    containers: list[Container],
+    supervisor: dict[str, Any] | None,
+    evidence: StartEvidence,
+    serving: bool,
+    words: str | None,
+    command: str | None,
+) -> None:
+    found = advise(containers, supervisor, evidence, serving=serving, project="p")
+    if words is None or command is None:
+        assert found == ()
+        return
+    assert words in found[0].problem
+    assert found[0].command.startswith(command)
+    assert "PROJECT=p" in found[0].command
+
+
+ANSWER = Answer(
+    text="Paris.",
+    model="m",
+    finish_reason="stop",
+    first_token_seconds=14.0,
+    total_seconds=14.5,
+    sent_at=101.0,
+)
+START = Start(
+    evidence=replace(HIT, tensors=303, mapped_bytes=2**28),
+    moments={"asked": 100.0, "stopped": 101.0, "ready": 114.0, "first-token": 115.0},
+    answer=ANSWER,
+)
+
+
+@pytest.mark.parametrize(
+    ("start", "before", "survivors", "passed"),
+    [
+        (START, "Paris.", (), True),
+        (START, None, (), True),
+        (START, "Berlin.", (), False),
+        (START, "Paris.", (412,), False),
+        (replace(START, evidence=GAVE_UP), "Paris.", (), False),
+        (replace(START, evidence=StartEvidence(outcome="unknown")), "Paris.", (), False),
+        (replace(START, answer=None), "Paris.", (), False),
+        (replace(START, error="the engine gave up"), "Paris.", (), False),
+    ],
+)
+def test_a_restart_passes_only_as_a_hit(
+    start: Start, before: str | None, survivors: tuple[int, ...], passed: bool
+) -> None:
+    assert describe(start, before, survivors=survivors)["passed"] is passed
+
+
+def test_a_restart_for_people() -> None:
+    text = as_text(describe(START, "Paris."))
+    assert "hit" in text
+    assert "303 tensors, 256 MiB" in text
+    assert "after 15.00 s" in text
+    assert "the same as before: 'Paris.'" in text
+
+
+def test_the_stock_engine_has_nothing_of_a_fast_start() -> None:
+    engine = {
+        "image": "i",
+        "command": ["/hub/m", "--load-format=ipc_cache", "--model-loader-extra-config={}", "--port=8000"],
+        "ipc": "service:weight-cache",
+        "depends_on": {"weight-cache": {}},
+        "volumes": [{"type": "volume", "source": "warmstack-hub", "target": "/hub"}],
+    }
+    config = {
+        "services": {"vllm": engine, "weight-cache": {}},
+        "volumes": {"warmstack-hub": {"name": "warmstack-hub"}},
+    }
+    stock = stock_config(config, "p")
+    service = stock["services"]["vllm-stock"]
+    assert service["command"] == ["/hub/m", "--port=8000"]
+    assert not {"ipc", "depends_on"} & service.keys()
+    assert service["networks"] == {"backend": {"aliases": ["vllm"]}}
+    assert stock["networks"]["backend"]["name"] == "p_backend"
