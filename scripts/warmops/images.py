@@ -140,8 +140,9 @@ def _packages(
 
 
 def _our_files(folder: str, repository: Path) -> tuple[tuple[str, str], ...]:
-    """`bin/` goes on the PATH; packages and modules named warmstack_* go on the PYTHONPATH."""
-    modules = sorted(path.name for path in (repository / folder).glob("warmstack_*"))
+    """`bin/` goes on the PATH; the packages and modules at the top of the folder go on the PYTHONPATH."""
+    found = sorted((repository / folder).iterdir())
+    modules = [path.name for path in found if path.suffix == ".py" or (path / "__init__.py").is_file()]
     return (("bin", f"{folder}/bin"), *((f"warmstack/{name}", f"{folder}/{name}") for name in modules))
 
 

@@ -71,7 +71,8 @@ def test_an_image_comes_after_its_parent(platform: str) -> None:
         (lambda root: (root / "vllm-image/bin/warmstack-engine").chmod(0o644), {"vllm", "weight-cache"}),
         (lambda root: (root / "vllm-image/bin/warmstack-engine").chmod(0o700), set()),
         (lambda root: (root / "vllm-image/bin/.hidden").touch(), set()),
-        (lambda root: (root / "vllm-image/warmstack_new").mkdir(), set()),
+        (lambda root: (root / "vllm-image/notes").mkdir(), set()),
+        (lambda root: (root / "daemon-image/new.py").touch(), {"weight-cache"}),
     ],
 )
 def test_what_a_change_rebuilds(repository: Path, change: Callable[[Path], object], images: set[str]) -> None:
