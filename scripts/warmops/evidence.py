@@ -103,6 +103,12 @@ def last_start(lines: Sequence[LogLine]) -> Sequence[LogLine]:
     return []
 
 
+def last_crash(lines: Iterable[LogLine]) -> Mark | None:
+    """The last `engine-exit` mark of any start in `lines`, or None."""
+    marks = [mark for line in lines if (mark := parse_mark(line.text)) is not None]
+    return next((mark for mark in reversed(marks) if mark.event == "engine-exit"), None)
+
+
 def classify_start(lines: Iterable[LogLine], *, ranks: int = 1) -> StartEvidence:
     """Judge the last start in `lines`, which begin at the container's last StartedAt.
 

@@ -100,17 +100,19 @@ def local_folder(name: str) -> dict[str, Any]:
 
 
 def unreadable_files(name: str) -> list[Path]:
-    """Files and folders of a local model that user 10001, who runs the containers, cannot read."""
-    folder = Path(name).resolve()
-    closed = [parent for parent in (folder, *folder.parents) if not _allows(parent, read=parent == folder)]
-    return closed + [file for file in folder.iterdir() if file.is_file() and not _allows(file, read=True)]
+    """What of a local model user 10001, who runs the containers, cannot read: the folder itself, or files.
+
+    The folders above it do not matter: a mount leads past them.
+    """
+    folder = Path(name)
+    return [path for path in (folder, *folder.iterdir()) if not _allows(path)]
 
 
-def _allows(path: Path, *, read: bool) -> bool:
-    """Whether user 10001 may enter a folder (and list it, with `read`) or read a file, by its mode bits."""
+def _allows(path: Path) -> bool:
+    """Whether user 10001 may list a folder and enter it, or read a file, by its mode bits."""
     facts = path.stat()
     shift = 6 if facts.st_uid == USER_ID else 3 if facts.st_gid == USER_ID else 0
-    needed = (0o4 if read else 0) | (0o1 if path.is_dir() else 0)
+    needed = 0o5 if path.is_dir() else 0o4
     return (facts.st_mode >> shift) & needed == needed
 
 

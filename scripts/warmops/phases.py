@@ -29,8 +29,9 @@ _ORDER: tuple[tuple[str, str], ...] = (
     ("ready", "warm up and listen"),
     ("first-token", "first token"),
 )
-# A start without these has nothing missing: nobody asked for it, or nothing had to be stopped.
-_OPTIONAL = frozenset({"asked", "stopped", "pids-moved", "weight-cache-ready"})
+# A start without these has nothing missing: nobody asked for it, nothing had to be stopped, or the engine
+# came back inside its old container.
+_OPTIONAL = frozenset({"asked", "stopped", "container", "pids-moved", "weight-cache-ready"})
 PHASE_NAMES = tuple(phase for _, phase in _ORDER if phase)
 
 

@@ -16,7 +16,7 @@ from rich.table import Table
 
 from warmops.answers import is_ready
 from warmops.changes import ENGINE, WEIGHT_CACHE, Container
-from warmops.evidence import StartEvidence
+from warmops.evidence import StartEvidence, classify_start, last_crash
 from warmops.project import Project, Remembered
 from warmops.target import add_target, find_target
 from warmops.units import mebibytes
@@ -49,7 +49,9 @@ def gather(project: Project, settings: Remembered) -> dict[str, Any]:
     """Everything that `status` tells, as data."""
     containers = project.containers()
     supervisor = project.supervisor_status()
-    evidence = project.engine_evidence(ranks=settings.ranks)
+    engine = next((container for container in containers if container.service == ENGINE), None)
+    log = project.log(engine) if engine is not None else []
+    evidence, crash = classify_start(log, ranks=settings.ranks), last_crash(log)
     serving = is_ready(settings.gateway_url)
     advice = advise(containers, supervisor, evidence, serving=serving, project=project.name)
     return {
@@ -69,6 +71,7 @@ def gather(project: Project, settings: Remembered) -> dict[str, Any]:
             "mapped_bytes": evidence.mapped_bytes,
             "attempt": evidence.attempt,
             "sentence": evidence.sentence,
+            "last_crash": None if crash is None else {"t": crash.t, **crash.fields},
         },
         "identity": _identity(containers, supervisor),
         "advice": [{"problem": item.problem, "command": item.command} for item in advice],
@@ -106,12 +109,6 @@ def advise(
         how = evidence.sentence or evidence.after_miss
         said = f"the engine missed the weight cache ({evidence.reason}): {how}"
         found.append(Advice(problem=said, command=f"make restart PROJECT={project}"))
-    crash = evidence.mark("engine-exit")
-    if crash is not None:
-        said = str(crash.fields.get("sentence") or crash.fields.get("error") or "no message")
-        found.append(
-            Advice(problem=f"the engine's last crash: {said}", command=f"make logs PROJECT={project}")
-        )
     if not serving and not found:
         command = f"make status PROJECT={project}"
         found.append(Advice(problem=f"not serving yet: {describe_engine(evidence)}", command=command))
@@ -192,6 +189,8 @@ def show(facts: Mapping[str, Any]) -> None:
         f"chat      {facts['webui_url'] or 'off'}",
         f"serving   {'yes' if facts['serving'] else 'NO'}",
     ]
+    if engine["last_crash"] is not None:
+        lines.append(f"crashed   {engine['last_crash'].get('sentence') or engine['last_crash'].get('error')}")
     for item in facts["advice"]:
         lines += [f"problem   {item['problem']}", f"  do      {item['command']}"]
     for line in lines:

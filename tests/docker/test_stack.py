@@ -1,0 +1,192 @@
+"""The real CPU stack as a user drives it: up, up again, status, restart, down, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support.stack import Stack, docker, warm
+
+SERVICES = ("weight-cache", "vllm", "gateway", "open-webui")
+
+
+def identities(stack: Stack) -> dict[str, tuple[str, str]]:
+    """Container id and start of each service: equal means that nobody touched it."""
+    found = {service: stack.inspect(service) for service in SERVICES}
+    return {name: (facts["Id"], facts["State"]["StartedAt"]) for name, facts in found.items()}
+
+
+def test_the_stack_answers(stack: Stack) -> None:
+    assert "Paris" in stack.ask()
+
+
+def test_a_second_up_touches_nothing_and_is_quick(stack: Stack) -> None:
+    before = identities(stack)
+    begun = time.monotonic()
+    done = stack.up()
+    seconds = time.monotonic() - begun
+    assert identities(stack) == before
+    assert "Paris" in done.stdout
+    assert stack.webui_url.rsplit(":", 1)[1] in done.stdout
+    assert seconds < 5
+
+
+def test_effective_settings_say_where_they_come_from(stack: Stack) -> None:
+    said = stack.up().stderr
+    assert f"{stack.port}  (PORT of the command line)" in said
+    assert "(environment.yaml:" in said
+    assert "(default)" in said
+
+
+def test_secrets_are_in_no_output_and_no_file_that_others_read(stack: Stack) -> None:
+    password = stack.admin_password
+    done = stack.up()
+    assert password not in done.stdout + done.stderr + stack.compose_file.read_text()
+    assert f"cat .warmstack/{stack.project}/secrets/webui_admin_password" in done.stdout
+    assert (stack.state / "secrets").stat().st_mode & 0o077 == 0
+
+
+def test_status_of_a_healthy_stack(stack: Stack) -> None:
+    facts = json.loads(stack.warm("status", "--json").stdout)
+    assert facts["serving"] is True
+    assert facts["advice"] == []
+    assert facts["identity"]["equal"] is True
+    assert facts["engine"]["outcome"] == "hit"
+    assert facts["weight_cache"]["bytes_held"] > 250_000_000
+    assert {row["service"]: row["state"] for row in facts["services"]} == dict.fromkeys(SERVICES, "running")
+
+
+def test_restart_is_a_hit_with_the_same_answer(stack: Stack) -> None:
+    before = identities(stack)
+    outcome = stack.restart_engine()
+    after = identities(stack)
+    assert outcome["outcome"] == "hit"
+    assert outcome["same_answer"] is True
+    assert outcome["mapped_bytes"] > 250_000_000
+    assert outcome["old_processes_alive"] == []
+    assert 0 < outcome["seconds"]["ready"] < outcome["seconds"]["first token"] + 1
+    assert [name for name in SERVICES if before[name] != after[name]] == ["vllm"]
+
+
+def test_another_model_is_refused_while_weights_are_held(stack: Stack, tmp_path: Path) -> None:
+    before, file = identities(stack), stack.compose_file.read_bytes()
+    copy_checkpoint(stack, tmp_path)
+    done = stack.up("--model", str(tmp_path), check=False)
+    assert done.returncode == 1, done.stderr
+    assert "would drop the weights that are held" in done.stderr
+    assert "REPLACE_WEIGHTS=yes" in done.stderr
+    assert (identities(stack), stack.compose_file.read_bytes()) == (before, file)
+    assert "Paris" in stack.ask()
+
+
+def copy_checkpoint(stack: Stack, folder: Path) -> None:
+    """The stack's checkpoint as a local folder, with one weight changed: same layout, other content."""
+    folder.chmod(0o777)
+    path = stack.service_environment("vllm")["WARMSTACK_MODEL_PATH"]
+    code = (
+        "import shutil, sys, torch; from safetensors.torch import load_file, save_file\n"
+        f"shutil.copytree({path!r}, '/out', dirs_exist_ok=True, copy_function=shutil.copyfile)\n"
+        "weights = load_file('/out/model.safetensors')\n"
+        "name = 'model.norm.weight'; weights[name] = -weights[name]\n"
+        "save_file(weights, '/out/model.safetensors', metadata={'format': 'pt'})\n"
+    )
+    image = stack.inspect("vllm")["Config"]["Image"]
+    mounts = ("--volume", "warmstack-hub:/hub:ro", "--volume", f"{folder}:/out")
+    docker("run", "--rm", *mounts, "--entrypoint", "python", image, "-c", code)
+    for file in folder.iterdir():
+        assert file.stat().st_mode & 0o004
+
+
+def test_a_killed_engine_is_healed_by_up(stack: Stack) -> None:
+    cache = identities(stack)["weight-cache"]
+    docker("kill", stack.container("vllm"))
+    facts = json.loads(stack.warm("status", "--json", check=False).stdout)
+    assert facts["serving"] is False
+    assert facts["advice"][0] == {
+        "problem": "vllm is exited (code 137)",
+        "command": f"make up PROJECT={stack.project}",
+    }
+    done = stack.up()
+    assert "vllm" in done.stderr
+    assert "healing" in done.stderr
+    assert identities(stack)["weight-cache"] == cache
+    assert json.loads(stack.warm("status", "--json").stdout)["engine"]["outcome"] == "hit"
+
+
+def test_a_killed_weight_cache_is_healed_by_up(stack: Stack) -> None:
+    docker("kill", stack.container("weight-cache"))
+    # The engine lives on in its own PID namespace, with the memory that it mapped.
+    assert "Paris" in stack.ask()
+    done = stack.up()
+    assert "weight cache" in done.stderr
+    facts = json.loads(stack.warm("status", "--json").stdout)
+    assert (facts["engine"]["outcome"], facts["identity"]["equal"]) == ("hit", True)
+
+
+def test_down_keeps_the_weights_and_the_next_up_is_warm(stack: Stack) -> None:
+    cache = identities(stack)["weight-cache"]
+    done = stack.warm("down")
+    assert "stays and holds" in done.stderr
+    assert stack.compose("ps", "--services").split() == ["weight-cache"]
+    assert stack.weight_cache_status()["state"] == "held"
+    facts = json.loads(stack.up("--json").stdout)
+    assert facts["outcome"] == "hit"
+    assert identities(stack)["weight-cache"] == cache
+
+
+@pytest.fixture
+def nobody() -> Iterator[str]:
+    """A project name of which no container may ever exist."""
+    name = f"wstest-refused{os.getpid()}"
+    yield name
+    assert docker("ps", "-aq", "--filter", f"label=com.docker.compose.project={name}") == ""
+    assert docker("network", "ls", "-q", "--filter", f"label=com.docker.compose.project={name}") == ""
+
+
+@pytest.fixture
+def taken_port() -> Iterator[int]:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        yield listener.getsockname()[1]
+
+
+def test_a_port_in_use(nobody: str, taken_port: int) -> None:
+    done = warm("up", "--project", nobody, "--env", "cpu", "--port", str(taken_port), check=False)
+    assert done.returncode == 1
+    assert f"gateway.port: 127.0.0.1:{taken_port} is in use" in done.stderr
+    assert f"hint: choose another: make up PORT={taken_port + 1}" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "words"),
+    [
+        (("--env", "nowhere"), 2, "there is no such environment"),
+        (("--env", "cpu", "--set", "engine.max_num_seq=4"), 2, "max_num_seqs"),
+        (("--env", "cpu", "--set", "engine.max_num_seqs=four"), 2, "engine.max_num_seqs"),
+        (("--env", "cpu", "--model", "/no/such/folder"), 2, "there is no folder"),
+        (("--env", "cpu", "--model", "Nobody/No-Such-Model"), 3, "no hub answers"),
+    ],
+)  # fmt: skip
+def test_refused_before_anything_is_created(
+    nobody: str, options: tuple[str, ...], code: int, words: str, free_ports: tuple[str, ...]
+) -> None:
+    done = warm("up", "--project", nobody, *options, *free_ports, check=False)
+    assert done.returncode == code, done.stderr
+    assert words in done.stderr
+    assert "hint: " in done.stderr
+
+
+def test_a_folder_without_safetensors(nobody: str, tmp_path: Path, free_ports: tuple[str, ...]) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    tmp_path.chmod(0o755)
+    options = ("--project", nobody, "--env", "cpu", "--model", str(tmp_path), *free_ports)
+    done = warm("up", *options, check=False)
+    assert done.returncode == 2, done.stderr
+    assert "no *.safetensors" in done.stderr
