@@ -85,9 +85,6 @@ def _port_problems(spec: Spec, project: Project) -> list[Problem]:
         wanted.append(("open_webui.port", "WEBUI_PORT", spec.open_webui.host, spec.open_webui.port))
     own = project.published_ports()
     problems = []
-    if len({port for *_, port in wanted}) < len(wanted):
-        text = f"the API and the chat page both want port {spec.gateway.port}"
-        problems.append(Problem(key="open_webui.port", problem=text, hint="make up WEBUI_PORT=3001"))
     for key, variable, host, port in wanted:
         reason = None if port in own else port_problem(host, port)
         if reason is not None:

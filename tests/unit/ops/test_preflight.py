@@ -50,11 +50,6 @@ def test_every_port_in_use_is_said_at_once(monkeypatch: pytest.MonkeyPatch) -> N
     assert error.exit_code == 1
 
 
-def test_one_port_for_both(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preflight, "port_problem", lambda host, port: None)
-    assert "both want port 8123" in str(refusal("cpu", gateway__port="8123", open_webui__port="8123"))
-
-
 def test_a_folder_that_is_not_there() -> None:
     error = refusal("cpu", model__name="/no/such/folder")
     assert (error.exit_code, error.problems[0].key) == (2, "model.name")
