@@ -11,9 +11,6 @@ from warmplan.spec import Spec
 # Longest silence of the engine in a stream, the first token included, after the gateway stopped holding the
 # request.
 _IDLE_SECONDS = 300
-# A page waits this long for the list of models while no engine lives; the gateway would hold the request
-# longer.
-_MODEL_LIST_SECONDS = 5
 
 
 def open_webui_variables(spec: Spec) -> tuple[tuple[str, str], ...]:
@@ -25,11 +22,13 @@ def open_webui_variables(spec: Spec) -> tuple[tuple[str, str], ...]:
         "OPENAI_API_BASE_URL": "http://gateway:8080/v1",
         "ENABLE_OLLAMA_API": "false",
         "DEFAULT_MODELS": spec.model.served_name,
+        # The list is known, so no page asks the engine for it: one loaded while no engine lives has its model
+        # and can send. Asked for, a message then ends with "Model '' was not found" instead of being held.
+        "OPENAI_API_CONFIGS": compact_json({"0": {"model_ids": [spec.model.served_name]}}),
         # Without this, ordinary users see no model until an administrator publishes each one.
         "BYPASS_MODEL_ACCESS_CONTROL": "true",
         # A recreated gateway has another address; the default remembers the old one for 300 s.
         "AIOHTTP_POOL_DNS_TTL": "5",
-        "AIOHTTP_CLIENT_TIMEOUT_MODEL_LIST": str(_MODEL_LIST_SECONDS),
         "AIOHTTP_CLIENT_STREAM_IDLE_TIMEOUT": str(spec.gateway.hold_seconds + _IDLE_SECONDS),
         # One engine call a message, and no tools that an engine without a tool parser refuses with 400.
         "DEFAULT_MODEL_METADATA": compact_json({"capabilities": {"builtin_tools": False}}),
