@@ -234,10 +234,8 @@ def _check_gpu(budget: Budget) -> list[Problem]:
     if budget.memory_bytes is None or budget.total_bytes <= budget.memory_bytes:
         return []
     over = budget.total_bytes - budget.memory_bytes
-    room = budget.kv_cache_bytes - over
-    hint = (
-        f"engine.kv_cache.gib {room / GIB:.2f} would fit" if room > 0 else "use more GPUs (parallel.tensor)"
-    )
+    room = math.floor((budget.kv_cache_bytes - over) / GIB * 100) / 100
+    hint = f"engine.kv_cache.gib {room:g} would fit" if room > 0 else "use more GPUs (parallel.tensor)"
     text = (
         f"{gib(budget.total_bytes)} are needed on a GPU of {gib(budget.memory_bytes)}: {gib(over)} too much"
     )

@@ -174,6 +174,11 @@ def _syntax_problem(error: yaml.YAMLError, *, file: str) -> Problem:
     return Problem(key="", problem=f"is not valid YAML: {what or error}", file=file, line=line)
 
 
+def _joined_surrogates(text: str) -> str:
+    """JSON writes an emoji as two escapes and PyYAML keeps the halves; a half alone stays, to be refused."""
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+
+
 class _Reader:
     """Turns PyYAML's nodes into values and collects what is wrong on the way."""
 
@@ -197,7 +202,7 @@ class _Reader:
         plain = node.style is None
         if not plain:
             self._check_tag(node, key, line)
-        text: str = node.value
+        text = _joined_surrogates(node.value)
         found = control_character(text)
         if found is not None:
             self.add(key, f"holds the control character {found}", line, _CONTROL_HINT)

@@ -51,7 +51,7 @@ _BOTH_NAMES: Final = """
     allow-deprecated-quantization attention-backend attention-config code-revision config-format convert dtype
     enable-ep-weight-filter enable-expert-parallel enable-flashinfer-autotune expert-placement-strategy
     hf-config-path hf-overrides ignore-patterns kernel-config kv-cache-dtype kv-cache-dtype-skip-layers
-    language-model-only linear-backend mm-encoder-attn-backend mm-encoder-only mm-encoder-tp-mode
+    language-model-only linear-backend mm-encoder-attn-backend mm-encoder-only mm-encoder-tp-mode model
     model-class-overrides model-impl moe-backend quantization quantization-config revision runner spec-method
     spec-model spec-tokens speculative-config tensor-parallel-size trust-remote-code
 """
@@ -108,7 +108,7 @@ _BOTH_VARIABLES: Final = (
     "VLLM_NVFP4_",
     "VLLM_MARLIN_",
     "VLLM_DISABLED_KERNELS",
-    "WARMSTACK_WEIGHT_LAYOUT",
+    "WARMSTACK_LINEAR_LAYOUT",
 )
 
 

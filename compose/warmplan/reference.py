@@ -17,9 +17,9 @@ _HEAD = """\
 Generated from the table in `compose/warmplan/settings.py`. Do not edit.
 
 Keys with a dot are nested: `model.name` is the key `name` under `model:`. Text is taken as typed: `no`, `012`
-and `12:34` stay what they are. Unknown keys, wrong types and contradictions are errors with file and line, all at
-once. "Moves the weights" says whether a change makes another weight-cache service, which drops the weights; `up`
-never does that unless told to by name.
+and `12:34` stay what they are. Unknown keys, wrong types and contradictions are errors with file and line,
+all at once. "Moves the weights" says whether a change makes another weight-cache service, which drops the
+weights; `up` never does that unless told to by name.
 
 | key | value | default | moves the weights | meaning |
 |---|---|---|---|---|

@@ -96,7 +96,7 @@ def _check_variables(values: Values, key: str) -> None:
         path = f"{key}.{name}"
         if not _VARIABLE.fullmatch(name):
             values.add(path, "is not a variable's name", "letters, digits and `_`, no digit first")
-        elif name.startswith("WARMSTACK_") and name != "WARMSTACK_WEIGHT_LAYOUT":
+        elif name.startswith("WARMSTACK_") and name != "WARMSTACK_LINEAR_LAYOUT":
             values.add(
                 path, "cannot be set here: the plan writes the WARMSTACK_ variables", "remove the line"
             )

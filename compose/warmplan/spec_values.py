@@ -250,7 +250,11 @@ def _parse(key: Key, text: str) -> Json | _Wrong:
         return text
     if key.kind is Kind.CHOICE:
         fits = text in key.choices
-        return text if fits else _Wrong(problem=f"must be {_form(key)}", hint=did_you_mean(text, key.choices))
+        return (
+            text
+            if fits
+            else _Wrong(problem=f"must be {_form(key)}, not {text}", hint=did_you_mean(text, key.choices))
+        )
     if key.kind is Kind.BOOLEAN:
         return text == "true" if text in ("true", "false") else _Wrong(problem="must be true or false")
     if key.kind is Kind.TEXTS:

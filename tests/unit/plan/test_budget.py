@@ -1,0 +1,162 @@
+"""Memory in bytes, against sums done by hand (case 22)."""
+
+from dataclasses import replace
+
+import pytest
+
+from support.wishes import CPU, CUDA, LOCKED, REPOSITORY, SMALL, plan_of
+from warmplan import GpuFacts, HostFacts, UserError, read_lock
+from warmplan.budget import CUDA_CONTEXT, CUDA_RESERVE, GIB, MIB, kv_bytes_per_token
+from warmplan.lock import ModelFacts
+
+QWEN3_8B = ModelFacts(
+    hidden_size=4096,
+    num_hidden_layers=36,
+    num_attention_heads=32,
+    num_key_value_heads=8,
+    head_dim=128,
+    max_position_embeddings=40960,
+)
+
+
+@pytest.mark.parametrize(
+    ("facts", "tensor", "expected"),
+    [
+        (SMALL, 1, 2 * 30 * 3 * 64 * 2),
+        (QWEN3_8B, 1, 2 * 36 * 8 * 128 * 2),
+        (QWEN3_8B, 2, 2 * 36 * 4 * 128 * 2),
+        (QWEN3_8B, 16, 2 * 36 * 1 * 128 * 2),
+        (replace(QWEN3_8B, sliding_window=4096), 1, None),
+        (replace(QWEN3_8B, kv_lora_rank=512), 1, None),
+        (ModelFacts(), 1, None),
+    ],
+)
+def test_bytes_of_one_token(facts: ModelFacts, tensor: int, expected: int | None) -> None:
+    assert kv_bytes_per_token(facts, tensor=tensor, value_bytes=2) == expected
+
+
+@pytest.mark.parametrize(
+    ("environment", "name", "parameters"),
+    [
+        # embedding, lm_head + layers * (q, o + k, v + their norms + gate, up, down + two norms) + last norm
+        (
+            "gpu",
+            "Qwen/Qwen3-8B",
+            2 * 151936 * 4096
+            + 36 * (2 * 4096 * 4096 + 2 * 4096 * 1024 + 2 * 128 + 3 * 4096 * 12288 + 2 * 4096)
+            + 4096,
+        ),
+        (
+            "gpu-tp2",
+            "Qwen/Qwen3-32B",
+            2 * 151936 * 5120
+            + 64 * (2 * 5120 * 8192 + 2 * 5120 * 1024 + 2 * 128 + 3 * 5120 * 25600 + 2 * 5120)
+            + 5120,
+        ),
+    ],
+)
+def test_computed_sizes_in_the_gpu_locks(environment: str, name: str, parameters: int) -> None:
+    lock = read_lock(REPOSITORY / "compose/environments" / environment / "lock.yaml")
+    model = lock.find(name=name, revision="main")
+    assert model is not None
+    assert model.weight_bytes == 2 * parameters
+    assert model.weight_bytes_from == "the architecture's shapes, computed"
+    assert (model.digest, model.commit, model.source) == (None, None, "unresolved")
+
+
+def test_shared_memory_on_the_cpu_holds_two_copies() -> None:
+    # 2 * 269 030 016 bytes and 256 MiB, rounded up to a MiB.
+    assert plan_of(CPU).weight_cache.shm_bytes == (514 + 256) * MIB
+    assert plan_of(CPU).engine.shm_bytes is None
+
+
+def test_tokens_become_bytes_in_whole_blocks() -> None:
+    budget = plan_of(CPU + "engine: {max_model_len: 1000, kv_cache: {tokens: 1001}}").budget
+    assert budget.kv_cache_tokens == 1024
+    assert budget.kv_cache_bytes == 1024 * 23040
+
+
+def test_fp8_halves_the_kv_cache() -> None:
+    text = CUDA + "engine: {arguments: {kv-cache-dtype: fp8}}"
+    assert plan_of(text).budget.kv_bytes_per_token == 23040 // 2
+
+
+def test_tokens_of_an_unknown_layout_are_refused() -> None:
+    model = replace(LOCKED, facts=replace(SMALL, kv_lora_rank=512))
+    with pytest.raises(UserError, match="the bytes of one token are not known") as raised:
+        plan_of(CPU + "engine: {kv_cache: {tokens: 1024}}", model=model)
+    assert "hint: give engine.kv_cache.gib" in str(raised.value)
+
+
+def test_a_request_of_full_length_must_fit() -> None:
+    with pytest.raises(UserError, match="holds 1456 tokens, and one request may have 8192") as raised:
+        plan_of(CPU + "engine: {kv_cache: {gib: 0.03125}}")
+    assert "give engine.kv_cache.gib 0.176 or more, or engine.max_model_len 1456 or less" in str(raised.value)
+    assert plan_of(CPU + "engine: {kv_cache: {gib: 0.176}}").locked
+
+
+def test_longer_than_the_model_is_refused() -> None:
+    with pytest.raises(UserError, match="9000 is more than the 8192 tokens the model was made for"):
+        plan_of(CPU + "engine: {max_model_len: 9000}")
+
+
+def test_utilization_agrees_with_the_kv_cache() -> None:
+    budget = plan_of(CUDA + "engine: {kv_cache: {gib: 10}}").budget
+    used = 269_030_016 + 10 * GIB + CUDA_CONTEXT.bytes + CUDA_RESERVE.bytes
+    assert budget.utilization is not None
+    assert 0 <= budget.utilization * 80 * GIB - used <= 80 * GIB / 10000
+    # vLLM 0.33, request_memory: the engine's share without the weights must be free when it starts, beside
+    # the weight cache with its context.
+    free = 80 * GIB - 269_030_016 - CUDA_CONTEXT.bytes
+    assert budget.utilization * 80 * GIB - 269_030_016 <= free
+
+
+def test_what_does_not_fit_says_by_how_much() -> None:
+    with pytest.raises(UserError) as raised:
+        plan_of(CUDA + "engine: {kv_cache: {gib: 79}}")
+    assert str(raised.value) == (
+        "error: gpu.memory_gib: 84.44 GiB are needed on a GPU of 80.00 GiB: 4.44 GiB too much\n"
+        "hint: engine.kv_cache.gib 74.55 would fit"
+    )
+    assert plan_of(CUDA + "engine: {kv_cache: {gib: 74.55}}").locked
+
+
+def test_a_copy_from_disk_is_planned_for() -> None:
+    refuse, disk = (plan_of(f"{CUDA}engine: {{on_miss: {wish}}}").budget for wish in ("refuse", "disk"))
+    assert disk.total_bytes - refuse.total_bytes == 269_030_016
+
+
+def test_two_ranks_hold_half_each() -> None:
+    budget = plan_of(CUDA + "parallel: {tensor: 2}").budget
+    assert budget.rank_weight_bytes == 269_030_016 // 2
+
+
+def gpu(uuid: str, gib: int = 80) -> GpuFacts:
+    return GpuFacts(uuid=uuid, total_bytes=gib * GIB, free_bytes=gib * GIB, architecture="sm90")
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "expected"),
+    [
+        (CPU, HostFacts(cores=2, memory_bytes=2 * GIB), "of memory are needed and the host has 2.00 GiB"),
+        (CPU, HostFacts(cores=2, memory_bytes=16 * GIB), None),
+        (CUDA, HostFacts(cores=2, memory_bytes=GIB), "1 GPUs are wanted and the host has 0"),
+        (
+            CUDA,
+            HostFacts(cores=2, memory_bytes=GIB, gpus=(gpu("GPU-a", 8),)),
+            "needed and GPU GPU-a has 8.00 GiB",
+        ),
+        (CUDA, HostFacts(cores=2, memory_bytes=GIB, gpus=(gpu("GPU-a"),)), None),
+        (
+            CUDA.replace("80}", "80, devices: [GPU-b]}"),
+            HostFacts(cores=2, memory_bytes=GIB, gpus=(gpu("GPU-a"),)),
+            "the host has no GPU GPU-b",
+        ),
+    ],
+)
+def test_host(text: str, host: HostFacts, expected: str | None) -> None:
+    if expected is None:
+        assert plan_of(text, host=host) == plan_of(text)
+    else:
+        with pytest.raises(UserError, match=expected):
+            plan_of(text, host=host)

@@ -1,0 +1,94 @@
+"""lock.yaml and manifests."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from support.wishes import LOCKED, SMALL
+from warmplan import Lock, UserError, model_from_manifest, read_lock, render_lock
+from warmplan.document import Json
+
+CONFIG: dict[str, Json] = {
+    "architectures": ["LlamaForCausalLM"],
+    "torch_dtype": "bfloat16",
+    "hidden_size": 576,
+    "num_hidden_layers": 30,
+    "num_attention_heads": 9,
+    "num_key_value_heads": 3,
+    "max_position_embeddings": 8192,
+    "rope_theta": 100000,
+}
+MANIFEST: dict[str, Json] = {
+    "schema": 1,
+    "model": "Org/Model",
+    "revision": "main",
+    "commit": "cd" * 20,
+    "source": "hub",
+    "package": None,
+    "digest": "ab" * 32,
+    "path": "/hub/models/Org--Model/abababababababab",
+    "weight_bytes": 269_030_016,
+    "files": {},
+    "config": CONFIG,
+}
+
+
+def test_manifest_gives_the_entry() -> None:
+    assert model_from_manifest(MANIFEST) == LOCKED
+
+
+def test_local_manifest_has_no_revision() -> None:
+    manifest = {**MANIFEST, "model": "/data/m", "source": "local", "revision": None, "commit": None}
+    assert model_from_manifest(manifest).revision == "main"
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"digest": "ab"}, "digest: cannot be 'ab'"),
+        ({"digest": None}, "digest: is missing"),
+        ({"source": "elsewhere"}, "source: cannot be 'elsewhere'"),
+        ({"weight_bytes": "1"}, "weight_bytes: must be a whole number, not '1'"),
+        ({"model": None}, "name: is missing"),
+    ],
+)
+def test_wrong_manifest(change: dict[str, str | None], expected: str) -> None:
+    with pytest.raises(UserError) as raised:
+        model_from_manifest({**MANIFEST, **change})
+    assert expected in str(raised.value)
+
+
+def test_quantisation_and_window_come_from_the_config() -> None:
+    config: dict[str, Json] = {
+        **CONFIG,
+        "quantization_config": {"quant_method": "awq"},
+        "sliding_window": 4096,
+        "use_sliding_window": False,
+    }
+    facts = model_from_manifest({**MANIFEST, "config": config}).facts
+    assert facts == replace(SMALL, quant_method="awq")
+
+
+def test_what_is_written_reads_back(tmp_path: Path) -> None:
+    other = replace(LOCKED, name='Org/Ünï "code"', source="package", package="p==1", commit=None)
+    lock = Lock().replaced(LOCKED).replaced(other)
+    (tmp_path / "lock.yaml").write_text(render_lock(lock), encoding="utf-8")
+    assert read_lock(tmp_path / "lock.yaml") == lock
+    assert lock.find(name="Org/Model", revision="main") == LOCKED
+    assert lock.find(name="Org/Model", revision="v2") is None
+
+
+def test_replacing_keeps_one_entry_per_wish() -> None:
+    lock = Lock().replaced(LOCKED).replaced(replace(LOCKED, digest="ef" * 32))
+    assert [model.digest for model in lock.models] == ["ef" * 32]
+
+
+def test_no_file_is_an_empty_lock(tmp_path: Path) -> None:
+    assert read_lock(tmp_path / "lock.yaml") == Lock()
+
+
+def test_another_schema_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "lock.yaml").write_text("schema: 2\nmodels: []\n")
+    with pytest.raises(UserError, match="must hold `schema: 1`"):
+        read_lock(tmp_path / "lock.yaml")
