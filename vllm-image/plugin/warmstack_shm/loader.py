@@ -23,7 +23,8 @@ class ShmModelLoader(ipc_loader.IpcModelLoader):  # type: ignore[misc]
         return model
 
     def _build_model(self, vllm_config: Any, model_config: Any, prefix: str, state: Any) -> torch.nn.Module:
-        # vLLM calls it once the weight cache has answered, so waiting for the weight cache is not in the time.
+        # vLLM calls it once the weight cache has answered, so waiting for the weight cache is not in the
+        # time.
         started = time.perf_counter()
         model: torch.nn.Module = super()._build_model(vllm_config, model_config, prefix, state)
         seconds = time.perf_counter() - started

@@ -1,0 +1,31 @@
+"""Command line of `warmstack-supervisor`: the arguments are those of `vllm preload`."""
+
+import os
+import signal
+import sys
+
+from supervisor.loop import Supervisor
+from supervisor.serving import StatusServer, UnixStatusServer, serve
+from supervisor.settings import read_settings
+from warmstack_shared.children import become_reaper
+from warmstack_shared.errors import Failure
+from warmstack_shared.inbox import Inbox
+
+
+def main(arguments: list[str]) -> int:
+    try:
+        settings = read_settings(os.environ, arguments)
+        if os.getpid() != 1:
+            print(
+                "warmstack-supervisor is not PID 1: only what it started itself is removed", file=sys.stderr
+            )
+        become_reaper()
+        inbox = Inbox()
+        inbox.listen(signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
+        supervisor = Supervisor(settings, inbox)
+        serve(UnixStatusServer(settings.supervisor_socket, lambda: supervisor.status))
+        serve(StatusServer(("0.0.0.0", settings.status_port), lambda: supervisor.status))
+    except Failure as failure:
+        print(failure, file=sys.stderr)
+        return failure.exit_code
+    return supervisor.run()

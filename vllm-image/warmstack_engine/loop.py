@@ -1,0 +1,226 @@
+"""The engine's one loop: wait for the weight cache, start vLLM, hear of its end, start again, within bounds.
+
+In: settings, an inbox. Out: marks on stdout, the exit code of the container. Refuses to know: how each part
+works.
+"""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from warmstack_engine.arguments import without_weight_cache
+from warmstack_engine.log_reading import LogReading, MissLine
+from warmstack_engine.pids import NotPossibleError, collides, move_past
+from warmstack_engine.settings import Settings
+from warmstack_engine.watching import Hung, Ready, watch
+from warmstack_engine.weight_cache import Held, Miss, wait_for_cache
+from warmstack_shared.backoff import BackOff
+from warmstack_shared.children import Child, kill_leftovers, reap
+from warmstack_shared.inbox import Inbox, SignalCame
+from warmstack_shared.marks import emit
+from warmstack_shared.output import pass_on
+
+# Docker kills after 10 s by default. vLLM ignores SIGTERM while it loads, so there it is not waited for long.
+STOP_SECONDS = 8.0
+STOP_WHILE_LOADING_SECONDS = 2.0
+READ_REST_SECONDS = 5.0
+VLLM = ("vllm", "serve")
+
+
+class StopAsked(Exception):
+    """SIGTERM or SIGINT came."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class End:
+    """How one start ended."""
+
+    was_ready: bool
+    sentence: str
+
+
+class Engine:
+    def __init__(self, settings: Settings, inbox: Inbox, command: tuple[str, ...] = VLLM) -> None:
+        self._settings = settings
+        self._inbox = inbox
+        self._command = command
+
+    def run(self) -> int:
+        """Until it is asked to stop (0), or gave up and is then asked to stop (1)."""
+        tries = BackOff(limit=self._settings.max_restarts)
+        attempt = 0
+        try:
+            while not tries.exhausted:
+                attempt += 1
+                emit("engine-start", attempt=attempt)
+                end = self._one_start()
+                tries.succeeded() if end.was_ready else tries.failed()
+                if not tries.exhausted:
+                    self._pause(tries.seconds)
+        except StopAsked:
+            return 0
+        emit("gave-up", sentence=f"{tries.failures} starts in a row failed, the last one: {end.sentence}")
+        return self._stay()
+
+    def _one_start(self) -> End:
+        found = self._ask_weight_cache()
+        if isinstance(found, Miss) and self._settings.on_miss == "refuse":
+            emit("miss", reason=found.reason, outcome="refused", sentence=found.sentence)
+            return End(was_ready=False, sentence=found.sentence)
+        if isinstance(found, Miss):
+            emit("miss", reason=found.reason, outcome="fallback", sentence=found.sentence)
+            return self._serve(without_weight_cache(self._settings.serve), ranks=())
+        emit(
+            "weight-cache-ready",
+            waited_seconds=found.waited_seconds,
+            bytes_held=found.bytes_held,
+            identity=self._settings.identity,
+        )
+        try:
+            seconds = move_past(found.highest_pid, found.rank_pids)
+        except NotPossibleError as error:
+            emit("miss", reason="pid_collision", outcome="refused", sentence=str(error))
+            return End(was_ready=False, sentence=str(error))
+        emit("pids-moved", past=found.highest_pid, seconds=round(seconds, 3))
+        return self._serve(list(self._settings.serve), ranks=found.rank_pids)
+
+    def _ask_weight_cache(self) -> Held | Miss:
+        """In a thread: it may read a whole checkpoint, and signals are to be heard meanwhile."""
+        self._inbox.answer_of(lambda: wait_for_cache(self._settings))
+        while True:
+            event = self._next()
+            if isinstance(event, Held | Miss):
+                return event
+
+    def _serve(self, arguments: list[str], ranks: tuple[int, ...]) -> End:
+        child = Child([*self._command, *arguments])
+        emit("serve", pid=child.pid)
+        if collides(child.pid, ranks):
+            return self._end_collision(child)
+        reading = LogReading()
+        reader = threading.Thread(target=pass_on, args=(child.output, _marking(reading)), daemon=True)
+        reader.start()
+        stop_watching = threading.Event()
+        watcher = (child.pid, self._settings.port, self._settings.hang_seconds, self._inbox, stop_watching)
+        threading.Thread(target=watch, args=watcher, daemon=True).start()
+        try:
+            ready, hung = self._until_end(child, reading)
+        finally:
+            stop_watching.set()
+        left = _remove_leftovers()
+        reader.join(READ_REST_SECONDS)  # the last writer is gone by now: its last lines say why
+        return _report_end(child, reading, ready=ready, hung=hung, left=left)
+
+    def _end_collision(self, child: Child) -> End:
+        sentence = f"vllm serve got process {child.pid}, too close to the weight cache's"
+        self._stop(child, 0.0)
+        emit("miss", reason="pid_collision", outcome="refused", sentence=sentence)
+        return End(was_ready=False, sentence=sentence)
+
+    def _until_end(self, child: Child, reading: LogReading) -> tuple[bool, str | None]:
+        """Whether it became ready, and the sentence when it hung."""
+        ready = False
+        hung: str | None = None
+        while child.exit is None:
+            event = self._next_or_stop(child, ready)
+            if isinstance(event, Ready) and event.pid == child.pid:
+                ready = True
+                if miss := reading.unexplained_fallback():
+                    _emit_miss(miss)
+                emit("ready")
+            elif isinstance(event, Hung) and event.pid == child.pid:
+                hung = event.sentence
+                child.send(signal.SIGKILL)
+            reap(child)
+        return ready, hung
+
+    def _next(self, timeout_seconds: float = 1.0) -> Any:
+        event = self._inbox.get(timeout_seconds)
+        if isinstance(event, SignalCame) and event.number in (signal.SIGTERM, signal.SIGINT):
+            raise StopAsked
+        return event
+
+    def _next_or_stop(self, child: Child, ready: bool) -> Any:
+        try:
+            return self._next()
+        except StopAsked:
+            self._stop(child, STOP_SECONDS if ready else STOP_WHILE_LOADING_SECONDS)
+            raise
+
+    def _stop(self, child: Child, grace_seconds: float) -> None:
+        child.send(signal.SIGTERM)
+        deadline = time.monotonic() + grace_seconds
+        while not reap(child) and time.monotonic() < deadline:
+            self._inbox.get(min(0.2, max(0.0, deadline - time.monotonic())))
+        _remove_leftovers()
+        reap(child)
+        child.close()
+
+    def _pause(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while (left := deadline - time.monotonic()) > 0:
+            self._next(left)
+
+    def _stay(self) -> int:
+        """Alive and unhealthy: the log stays readable, and no restart policy starts the loop anew."""
+        try:
+            while True:
+                self._next(60.0)
+                reap(None)
+        except StopAsked:
+            return 1
+
+
+def _report_end(child: Child, reading: LogReading, *, ready: bool, hung: str | None, left: str) -> End:
+    refusal = None if ready else reading.refusal()
+    if refusal:
+        _emit_miss(refusal)
+    sentence = hung or (refusal.sentence if refusal else _exit_sentence(child, reading, ready))
+    assert child.exit is not None
+    emit(
+        "engine-exit",
+        code=child.exit.code,
+        signal=child.exit.signal,
+        crash=True,  # nobody asked for it, whatever the code says: vLLM exits 0 when its core dies
+        error=reading.last_error,
+        sentence=sentence + left,
+    )
+    child.close()
+    return End(was_ready=ready, sentence=sentence)
+
+
+def _marking(reading: LogReading) -> Callable[[str], None]:
+    """Reads a line, and marks a fallback right behind the line that proves it."""
+
+    def read(line: str) -> None:
+        if miss := reading.feed(line):
+            _emit_miss(miss)
+
+    return read
+
+
+def _emit_miss(miss: MissLine) -> None:
+    outcome = "fallback" if miss.fallback else "refused"
+    emit("miss", reason=miss.reason, outcome=outcome, sentence=miss.sentence)
+
+
+def _exit_sentence(child: Child, reading: LogReading, ready: bool) -> str:
+    when = "while it served" if ready else "before it was ready"
+    error = f": {reading.last_error}" if reading.last_error else ""
+    return f"vllm serve ended {when}, {child.exit}{error}"
+
+
+def _remove_leftovers() -> str:
+    """Kill what the child left behind (an engine core outlives its API server); a phrase that names them."""
+    killed = kill_leftovers()
+    if not killed:
+        return ""
+    return "; killed what it left: " + ", ".join(f"{pid} {command[:60]}" for pid, command in killed)
+
+
+def is_pid_one() -> bool:
+    return os.getpid() == 1
