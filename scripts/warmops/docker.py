@@ -76,11 +76,16 @@ class Docker:
         self,
         *arguments: str,
         quiet: bool = False,
+        output: bool = True,
         check: bool = True,
         timeout_seconds: float | None = COMMAND_SECONDS,
         directory: Path | None = None,
     ) -> Completed:
-        """Run for a person: both streams go to stderr line by line, unless `quiet`."""
+        """Run for a person: the command is echoed, then both streams go to stderr line by line.
+
+        `output` False keeps the streams for the error alone; `quiet` leaves out the echo as well.
+        """
+        shown = output and not quiet
         command = self._start(arguments, quiet)
         tail: deque[str] = deque(maxlen=TAIL_LINES)
         expired = threading.Event()
@@ -89,7 +94,7 @@ class Docker:
             try:
                 for line in process.stdout:
                     tail.append(line.rstrip())
-                    if not quiet:
+                    if shown:
                         sys.stderr.write(line)
                         sys.stderr.flush()
                 returncode = process.wait()
@@ -100,7 +105,7 @@ class Docker:
             raise self._no_answer(command, timeout_seconds)
         completed = Completed(command=command, returncode=returncode, stdout="", stderr="\n".join(tail))
         # The person has read the output already: the error repeats the last line alone.
-        return self._checked(completed, check, lines=TAIL_LINES if quiet else 1)
+        return self._checked(completed, check, lines=1 if shown else TAIL_LINES)
 
     def capture(
         self,

@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from warmops import base_image, console, wheelhouse
 from warmops.docker import Docker
@@ -259,6 +259,7 @@ def _build(docker: Docker, image: Image, inputs: str, source: str | None, reposi
     # Without a network a build cannot fetch anything that no lock names.
     offline = image.offline or (source is not None and source.startswith("warmstack/"))
     context = _lay_context(image, repository)
+    before = docker.inspect(image.tag, "image")
     try:
         builder = docker if _has_buildx(docker) else replace(docker, environment={"DOCKER_BUILDKIT": "0"})
         builder.run(
@@ -268,12 +269,14 @@ def _build(docker: Docker, image: Image, inputs: str, source: str | None, reposi
             *(part for name, value in arguments.items() for part in ("--build-arg", f"{name}={value}")),
             str(context),
             timeout_seconds=BUILD_SECONDS,
+            output=False,
         )
     finally:
         shutil.rmtree(context, ignore_errors=True)
-    if image.wheels:
-        _drop_first_stage(docker)
-    return time.monotonic() - started
+    seconds = time.monotonic() - started
+    console.say(f"{image.tag}: built in {seconds:.0f} s")
+    _drop_leftovers(docker, before)
+    return seconds
 
 
 def _lay_context(image: Image, repository: Path) -> Path:
@@ -309,8 +312,14 @@ def _has_buildx(docker: Docker) -> bool:
     return docker.capture("buildx", "version", check=False).ok
 
 
-def _drop_first_stage(docker: Docker) -> None:
-    """The classic builder leaves the stage with the wheels behind, nameless: some gigabytes."""
+def _drop_leftovers(docker: Docker, before: dict[str, Any] | None) -> None:
+    """Free the image that had the tag before, and the classic builder's nameless stage with the wheels.
+
+    Docker refuses what a container still uses or another image is built on; such an image stays.
+    """
+    old = docker.inspect(before["Id"], "image") if before else None
+    if old is not None and not old.get("RepoTags"):  # the build gave its tag to another image
+        docker.capture("rmi", old["Id"], check=False, timeout_seconds=300)
     filters = ("--filter", "dangling=true", "--filter", "label=warmstack.stage=wheels")
     for image in docker.capture("images", "--quiet", "--no-trunc", *filters).stdout.split():
         docker.capture("rmi", image, check=False, timeout_seconds=300)
