@@ -15,7 +15,7 @@ from warmplan.environment import Environment
 from warmplan.errors import UserError
 from warmplan.names import project_name
 from warmplan.spec_checks import check_together
-from warmplan.spec_values import Found, Override, Values, gather
+from warmplan.spec_values import Override, Values, gather
 
 __all__ = ["Override", "Setting", "Spec", "build_spec"]
 
@@ -129,10 +129,9 @@ def build_spec(*, environment: Environment, overrides: Sequence[Override] = ()) 
     Errors: `UserError` (exit code 2) with every problem found: unknown keys, wrong types, contradictions.
     """
     values = gather(environment.document, overrides)
-    if not values.problems:
-        _derive(values, environment.name)
-        _refuse_incompatible(values)
-        check_together(values)
+    _derive(values, environment.name)
+    _refuse_incompatible(values)
+    check_together(values)
     if values.problems:
         raise UserError(values.problems)
     return _spec(values, environment.name)
@@ -140,30 +139,33 @@ def build_spec(*, environment: Environment, overrides: Sequence[Override] = ()) 
 
 def _derive(values: Values, environment: str) -> None:
     """Fill in the defaults that depend on other keys."""
-    platform = values.text("platform")
-    name = values.text("model.name")
     values.default("project", f"warmstack-{environment}")
-    values.default("model.served_name", name.rstrip("/").rsplit("/", 1)[-1] if name.startswith("/") else name)
-    values.default("open_webui.url", f"http://localhost:{values.integer('open_webui.port')}")
-    values.default("gpu.count", values.integer("parallel.tensor"))
-    if values.find("engine.kv_cache.tokens") is None:
-        values.default("engine.kv_cache.gib", DEFAULT_KV_CACHE_GIB[platform])
+    if values.has("model.name"):
+        name = values.text("model.name")
+        last = name.rstrip("/").rsplit("/", 1)[-1]
+        values.default("model.served_name", last if name.startswith("/") else name)
+    if values.has("open_webui.port"):
+        values.default("open_webui.url", f"http://localhost:{values.integer('open_webui.port')}")
+    if values.has("parallel.tensor"):
+        values.default("gpu.count", values.integer("parallel.tensor"))
+    if values.has("platform") and not values.was_given("engine.kv_cache.tokens"):
+        values.default("engine.kv_cache.gib", DEFAULT_KV_CACHE_GIB[values.text("platform")])
 
 
 def _refuse_incompatible(values: Values) -> None:
-    sentence = refuse_mode(values.text("mode"))
+    sentence = refuse_mode(values.text("mode")) if values.has("mode") else None
     if sentence is not None:
         values.add("mode", sentence, "remove the line, or use mode: fast-start")
-    refused = refuse_quantisation(
-        values.optional_text("model.quantization"), platform=values.text("platform")
-    )
-    if refused is not None:
-        values.add("model.quantization", *refused)
+    if values.has("platform", "model.quantization"):
+        method, platform = values.text("model.quantization"), values.text("platform")
+        refused = refuse_quantisation(method, platform=platform)
+        if refused is not None:
+            values.add("model.quantization", *refused)
 
 
 def _spec(values: Values, environment: str) -> Spec:
     settings = tuple(
-        Setting(key=key, value=found.value, origin=found.origin) for key, found in _listed(values)
+        Setting(key=key, value=found.value, origin=found.origin) for key, found in values.in_order()
     )
     return Spec(
         environment=environment,
@@ -222,7 +224,3 @@ def _engine(values: Values) -> EngineWish:
         arguments=values.table("engine.arguments"),
         environment=values.pairs("engine.environment"),
     )
-
-
-def _listed(values: Values) -> list[tuple[str, Found]]:
-    return list(values.in_order())

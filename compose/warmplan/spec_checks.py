@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from collections.abc import Callable
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -24,17 +25,10 @@ _EMAIL: Final = re.compile(r"[^@\s]+@[^@\s]+\.[^@\s]+")
 
 
 def check_together(values: Values) -> None:
-    """Add every contradiction to `values.problems`."""
-    _check_model(values)
-    _check_kv_cache(values)
-    _check_arguments(values, "engine.arguments")
-    _check_arguments(values, "weight_cache.arguments")
-    for key in ("engine.environment", "weight_cache.environment", "open_webui.environment"):
-        _check_variables(values, key)
-    _check_labels(values)
-    _check_gateway(values)
-    _check_open_webui(values)
-    _check_gpu(values)
+    """Add every contradiction to `values.problems`; a check waits while a key that it reads has no value."""
+    for keys, check in _CHECKS:
+        if values.has(*keys):
+            check(values)
 
 
 def _check_model(values: Values) -> None:
@@ -58,11 +52,15 @@ def _check_model(values: Values) -> None:
 
 
 def _check_kv_cache(values: Values) -> None:
-    if values.find("engine.kv_cache.gib") and values.find("engine.kv_cache.tokens"):
-        values.add("engine.kv_cache.tokens", "contradicts engine.kv_cache.gib", "give one of the two")
+    values.add("engine.kv_cache.tokens", "contradicts engine.kv_cache.gib", "give one of the two")
 
 
-def _check_arguments(values: Values, key: str) -> None:
+def _check_arguments(values: Values) -> None:
+    for key in ("engine.arguments", "weight_cache.arguments"):
+        _check_flags(values, key)
+
+
+def _check_flags(values: Values, key: str) -> None:
     for name, found in values.under(key):
         path = f"{key}.{name}"
         flag = find_flag(name)
@@ -91,7 +89,12 @@ def _check_scope(values: Values, key: str, path: str, scope: Scope) -> None:
         values.add(path, "is not for the weight cache alone", f"put it under engine.arguments{both}")
 
 
-def _check_variables(values: Values, key: str) -> None:
+def _check_variables(values: Values) -> None:
+    for key in ("engine.environment", "weight_cache.environment", "open_webui.environment"):
+        _check_table_of_variables(values, key)
+
+
+def _check_table_of_variables(values: Values, key: str) -> None:
     for name, found in values.under(key):
         path = f"{key}.{name}"
         if not _VARIABLE.fullmatch(name):
@@ -148,9 +151,11 @@ def _check_gateway(values: Values) -> None:
             "would let everyone who reaches this host use the model",
             "set gateway.api_key: true",
         )
-    same_host = values.text("gateway.host") == values.text("open_webui.host")
-    same_port = values.integer("gateway.port") == values.integer("open_webui.port")
-    if values.boolean("open_webui.enabled") and same_host and same_port:
+
+
+def _check_ports(values: Values) -> None:
+    same = values.integer("gateway.port") == values.integer("open_webui.port")
+    if values.boolean("open_webui.enabled") and same:
         values.add("open_webui.port", "is the gateway's port", "choose another one")
 
 
@@ -164,7 +169,11 @@ def _check_open_webui(values: Values) -> None:
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.path.strip("/") or ";" in url:
         values.add("open_webui.url", f"must be like http://localhost:3000, not {url}")
-    if not _EMAIL.fullmatch(values.text("open_webui.admin_email")):
+
+
+def _check_admin(values: Values) -> None:
+    wrong = not _EMAIL.fullmatch(values.text("open_webui.admin_email"))
+    if values.boolean("open_webui.enabled") and wrong:
         values.add("open_webui.admin_email", "must be an email address (it is only a login name)")
 
 
@@ -192,3 +201,17 @@ def _check_gpu(values: Values) -> None:
         )
     if not _ARCHITECTURE.fullmatch(values.text("gpu.architecture")):
         values.add("gpu.architecture", "must be lower-case letters and digits", "for instance sm90")
+
+
+_CHECKS: Final[tuple[tuple[tuple[str, ...], Callable[[Values], None]], ...]] = (
+    (("model.name", "model.revision"), _check_model),
+    (("engine.kv_cache.gib", "engine.kv_cache.tokens"), _check_kv_cache),
+    (("platform",), _check_arguments),
+    ((), _check_variables),
+    ((), _check_labels),
+    (("gateway.host", "gateway.api_key"), _check_gateway),
+    (("open_webui.enabled", "open_webui.host", "open_webui.port", "open_webui.url"), _check_open_webui),
+    (("open_webui.enabled", "open_webui.admin_email"), _check_admin),
+    (("open_webui.enabled", "open_webui.port", "gateway.port"), _check_ports),
+    (("platform", "parallel.tensor", "gpu.count"), _check_gpu),
+)

@@ -48,6 +48,7 @@ class Values:
     def __init__(self) -> None:
         self.problems: list[Problem] = []
         self._found: dict[str, Found] = {}
+        self._unusable: set[str] = set()
 
     def add(self, key: str, problem: str, hint: str | None = None) -> None:
         """Report a problem at the place where the key was written."""
@@ -58,12 +59,28 @@ class Values:
         file, line = (found.file, found.line) if found is not None else (None, None)
         self.problems.append(Problem(key=shown, problem=problem, hint=hint, file=file, line=line))
 
+    def refuse(self, key: str, problem: Problem) -> None:
+        """Report that the value of a key cannot be used; the key then has none, not even its default."""
+        self.problems.append(problem)
+        self._unusable.add(key)
+        self._found.pop(key, None)
+
     def put(self, key: str, found: Found) -> None:
         self._found[key] = found
+        self._unusable.discard(key)
 
     def default(self, key: str, value: Json) -> None:
-        """Set a value unless one was given."""
-        self._found.setdefault(key, Found(value=value, origin="default"))
+        """Set a value unless one was given, usable or not."""
+        if key not in self._unusable:
+            self._found.setdefault(key, Found(value=value, origin="default"))
+
+    def was_given(self, key: str) -> bool:
+        """Whether somebody wrote this key, with a usable value or not."""
+        return key in self._found or key in self._unusable
+
+    def has(self, *keys: str) -> bool:
+        """Whether all these keys have a value."""
+        return all(key in self._found for key in keys)
 
     def drop(self, key: str) -> None:
         """Forget a value."""
@@ -134,11 +151,10 @@ def gather(document: Document, overrides: Sequence[Override]) -> Values:
     for key in KEYS:
         if key.default is not None:
             values.default(key.name, key.default)
-        elif key.required and values.find(key.name) is None:
+        elif key.required and not values.was_given(key.name):
             example = f"add `{key.name.rsplit('.', 1)[-1]}:`"
-            values.problems.append(
-                Problem(key=key.name, problem="is missing", hint=example, file=document.file)
-            )
+            problem = Problem(key=key.name, problem="is missing", hint=example, file=document.file)
+            values.refuse(key.name, problem)
     return values
 
 
@@ -171,7 +187,7 @@ def _prefixes(name: str) -> Iterator[str]:
 def _complain(
     values: Values, document: Document, key: str, line: int, problem: str, hint: str | None = None
 ) -> None:
-    values.problems.append(Problem(key=key, problem=problem, hint=hint, file=document.file, line=line))
+    values.refuse(key, Problem(key=key, problem=problem, hint=hint, file=document.file, line=line))
 
 
 def _read_key(values: Values, document: Document, key: Key, entry: Entry) -> None:
@@ -279,8 +295,8 @@ def _number(key: Key, text: str) -> Json | _Wrong:
 def _read_override(values: Values, override: Override) -> None:
     wrong = _override_value(values, override)
     if wrong is not None:
-        key = f"{override.key} ({override.origin})"
-        values.problems.append(Problem(key=key, problem=wrong.problem, hint=wrong.hint))
+        shown = f"{override.key} ({override.origin})"
+        values.refuse(override.key, Problem(key=shown, problem=wrong.problem, hint=wrong.hint))
 
 
 def _override_value(values: Values, override: Override) -> _Wrong | None:

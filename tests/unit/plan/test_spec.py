@@ -153,7 +153,20 @@ def test_wrong_override_names_the_make_line() -> None:
 
 
 def test_missing_keys() -> None:
-    assert "error: try/environment.yaml: model.name: is missing" in errors_of("platform: cpu")
+    assert errors_of("") == (
+        "error: try/environment.yaml: platform: is missing\nhint: add `platform:`\n"
+        "error: try/environment.yaml: model.name: is missing\nhint: add `name:`"
+    )
+
+
+def test_a_wrong_value_hides_no_other_problem() -> None:
+    text = errors_of("platform: gpu\nmodel: {name: x}\nmode: sleep\ngateway: {host: 0.0.0.0}")
+    assert [line.split(": ")[2] for line in text.splitlines() if line.startswith("error")] == [
+        "platform",
+        "mode",
+        "model.name",
+        "gateway.host",
+    ]
 
 
 def test_a_published_address_with_a_key_is_fine() -> None:
