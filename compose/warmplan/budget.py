@@ -55,6 +55,22 @@ COPIES_IN_SHM: Final = 2
 # The largest default block of the KV cache (128 tokens on the CPU, 16 on CUDA): sizes in tokens round up to
 # it.
 BLOCK_TOKENS: Final = 128
+# Every layer of these keeps keys and values of every token, so the formula holds. With others (windows,
+# latent attention, state-space layers) it would not, and nothing is claimed.
+PLAIN_ATTENTION: Final = frozenset(
+    {
+        "LlamaForCausalLM",
+        "MistralForCausalLM",
+        "MixtralForCausalLM",
+        "Phi3ForCausalLM",
+        "Qwen2ForCausalLM",
+        "Qwen2MoeForCausalLM",
+        "Qwen3ForCausalLM",
+        "Qwen3MoeForCausalLM",
+    }
+)
+# Ways of stretching positions after which `max_position_embeddings` still is the longest length.
+UNSTRETCHED: Final = frozenset({None, "default", "llama3"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,7 +147,8 @@ def kv_bytes_per_token(facts: ModelFacts, *, tensor: int, value_bytes: int) -> i
     value. With more ranks than KV heads, vLLM repeats heads, so a rank has at least one.
     """
     layers, heads = facts.num_hidden_layers, facts.num_attention_heads
-    if layers is None or heads is None or facts.sliding_window or facts.kv_lora_rank:
+    plain = facts.architecture in PLAIN_ATTENTION and not facts.sliding_window and not facts.kv_lora_rank
+    if layers is None or heads is None or not plain:
         return None
     head_dim = facts.head_dim or (facts.hidden_size // heads if facts.hidden_size else None)
     if head_dim is None:
@@ -169,7 +186,8 @@ def _kv_cache_bytes(spec: Spec, per_token: int | None) -> int:
 def _check_length(spec: Spec, facts: ModelFacts, tokens: int | None, per_token: int | None) -> None:
     """vLLM refuses to start when one request of full length does not fit the KV cache."""
     length = spec.engine.max_model_len or facts.max_position_embeddings
-    limit = facts.max_position_embeddings
+    overridden = "hf-overrides" in dict(spec.engine.arguments)
+    limit = None if overridden or facts.rope_type not in UNSTRETCHED else facts.max_position_embeddings
     if spec.engine.max_model_len and limit and spec.engine.max_model_len > limit:
         problem = f"{spec.engine.max_model_len} is more than the {limit} tokens the model was made for"
         raise UserError(Problem(key="engine.max_model_len", problem=problem, hint=f"use {limit} or less"))

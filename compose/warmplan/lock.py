@@ -36,6 +36,7 @@ class ModelFacts:
     num_key_value_heads: int | None = None
     head_dim: int | None = None
     max_position_embeddings: int | None = None
+    rope_type: str | None = None
     sliding_window: int | None = None
     kv_lora_rank: int | None = None
 
@@ -203,9 +204,20 @@ def _facts(config: _Fields) -> ModelFacts:
         num_key_value_heads=config.integer("num_key_value_heads"),
         head_dim=config.integer("head_dim"),
         max_position_embeddings=config.integer("max_position_embeddings"),
+        rope_type=config.text("rope_type") or _rope_type(content),
         sliding_window=_sliding_window(config),
         kv_lora_rank=config.integer("kv_lora_rank"),
     )
+
+
+def _rope_type(content: Mapping[str, Json]) -> str | None:
+    """How positions are stretched: transformers 5 writes `rope_parameters`, older ones `rope_scaling`."""
+    for name in ("rope_parameters", "rope_scaling"):
+        rope = content.get(name)
+        kind = (rope.get("rope_type") or rope.get("type")) if isinstance(rope, dict) else None
+        if isinstance(kind, str):
+            return kind
+    return None
 
 
 def _sliding_window(config: _Fields) -> int | None:

@@ -10,6 +10,7 @@ from warmplan.budget import CUDA_CONTEXT, CUDA_RESERVE, GIB, MIB, kv_bytes_per_t
 from warmplan.lock import ModelFacts
 
 QWEN3_8B = ModelFacts(
+    architecture="Qwen3ForCausalLM",
     hidden_size=4096,
     num_hidden_layers=36,
     num_attention_heads=32,
@@ -28,6 +29,7 @@ QWEN3_8B = ModelFacts(
         (QWEN3_8B, 16, 2 * 36 * 1 * 128 * 2),
         (replace(QWEN3_8B, sliding_window=4096), 1, None),
         (replace(QWEN3_8B, kv_lora_rank=512), 1, None),
+        (replace(QWEN3_8B, architecture="JambaForCausalLM"), 1, None),
         (ModelFacts(), 1, None),
     ],
 )
@@ -98,6 +100,10 @@ def test_a_request_of_full_length_must_fit() -> None:
 def test_longer_than_the_model_is_refused() -> None:
     with pytest.raises(UserError, match="9000 is more than the 8192 tokens the model was made for"):
         plan_of(CPU + "engine: {max_model_len: 9000}")
+    stretched = replace(LOCKED, facts=replace(SMALL, rope_type="yarn"))
+    assert plan_of(CPU + "engine: {max_model_len: 9000}", model=stretched).locked
+    text = CPU + "engine: {max_model_len: 9000, arguments: {hf-overrides: {rope_parameters: {}}}}"
+    assert plan_of(text).locked
 
 
 def test_utilization_agrees_with_the_kv_cache() -> None:

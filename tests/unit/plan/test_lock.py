@@ -65,9 +65,10 @@ def test_quantisation_and_window_come_from_the_config() -> None:
         "quantization_config": {"quant_method": "awq"},
         "sliding_window": 4096,
         "use_sliding_window": False,
+        "rope_scaling": {"type": "yarn", "factor": 4.0},
     }
     facts = model_from_manifest({**MANIFEST, "config": config}).facts
-    assert facts == replace(SMALL, quant_method="awq")
+    assert facts == replace(SMALL, quant_method="awq", rope_type="yarn")
 
 
 def test_what_is_written_reads_back(tmp_path: Path) -> None:
