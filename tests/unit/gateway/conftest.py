@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+
 from fakes.engine import FakeEngine
 from fakes.gateway import Gateway, StartGateway, running_gateway
 

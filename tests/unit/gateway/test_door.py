@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+
 from fakes.engine import FakeEngine, chat_body
 from fakes.gateway import Gateway, StartGateway
 from support.waiting import wait_until

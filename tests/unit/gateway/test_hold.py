@@ -8,6 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 import pytest
+
 from fakes.engine import FakeEngine, chat_body
 from fakes.gateway import Answer, Gateway, StartGateway
 from support.waiting import wait_until

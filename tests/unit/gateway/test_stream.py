@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
+
 from fakes.engine import FakeEngine, chat_body
 from fakes.gateway import Gateway
 from support.waiting import wait_until

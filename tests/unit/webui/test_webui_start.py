@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from fakes.engine import FakeEngine
 from support.waiting import free_port
 
