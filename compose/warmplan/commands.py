@@ -115,8 +115,8 @@ def common_variables(spec: Spec) -> Pairs:
 
 def engine_variables(spec: Spec) -> Pairs:
     """Variables of the engine alone."""
-    # In one process the engine is ready in 12 s instead of 18 s on 2 cores and takes half the memory; with
-    # several ranks vLLM needs processes.
+    # vLLM's CPU platform otherwise gives a single worker a process of its own: three processes that import
+    # vLLM instead of two, and 18 s instead of 12 s until ready on 2 cores. Several ranks need them.
     single = (("VLLM_ENABLE_V1_MULTIPROCESSING", "0"),) if spec.platform == "cpu" and spec.tensor == 1 else ()
     own = tuple(pair for pair in spec.engine.environment if variable_scope(pair[0]) is Scope.ENGINE)
     # The gateway and Open WebUI keep connections for longer than vLLM's 5 s, and would send into a closed

@@ -15,56 +15,95 @@ from typing import Final
 
 
 @dataclass(frozen=True, kw_only=True)
+class Feature:
+    """Something a version has or lacks; `needed_on` names the platforms that do not work without it."""
+
+    name: str
+    lacking: str
+    needed_on: frozenset[str] = frozenset()
+
+
+_EVERYWHERE: Final = frozenset({"cpu", "cuda"})
+_PRELOAD: Final = Feature(name="`vllm preload`", lacking="it has no `vllm preload`", needed_on=_EVERYWHERE)
+_HEALTH: Final = Feature(
+    name="health port of the weight cache",
+    lacking="its weight cache has no health port",
+    needed_on=_EVERYWHERE,
+)
+_WAITS: Final = Feature(
+    name="an engine waits for a late weight cache",
+    lacking="its engines do not wait for a late weight cache",
+    needed_on=_EVERYWHERE,
+)
+_COUNTED: Final = Feature(
+    name="cached bytes count in --gpu-memory-utilization",
+    lacking="it does not count the cached bytes in --gpu-memory-utilization",
+    needed_on=_EVERYWHERE,
+)
+_FULL_KEY: Final = Feature(
+    name="KV-cache type and kernel backends in the key",
+    lacking="its weight-cache key leaves out the KV-cache type and the kernel backends",
+    needed_on=frozenset({"cuda"}),
+)
+_CPU_PLUGIN: Final = Feature(
+    name="this project's CPU plugin",
+    lacking="the plugin that keeps weights in shared memory replaces private functions of 0.32",
+    needed_on=frozenset({"cpu"}),
+)
+_EXIT_WARNING: Final = Feature(
+    name="an engine warns when the weight cache ends",
+    lacking="its engines do not warn when the weight cache ends",
+)
+FEATURES: Final = (_PRELOAD, _HEALTH, _WAITS, _COUNTED, _FULL_KEY, _CPU_PLUGIN, _EXIT_WARNING)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Version:
-    """What one minor version of vLLM can do. `platforms`: where this project supports it."""
+    """One minor version of vLLM: what it has, and how many fields its weight-cache key has."""
 
     number: tuple[int, int]
-    platforms: frozenset[str]
     key_fields: int
-    reason: str | None = None
+    features: frozenset[Feature]
+
+    @property
+    def name(self) -> str:
+        return f"{self.number[0]}.{self.number[1]}"
+
+    def lacking(self, platform: str) -> tuple[str, ...]:
+        """Sentences about what the platform needs and this version lacks."""
+        return tuple(
+            feature.lacking
+            for feature in FEATURES
+            if platform in feature.needed_on and feature not in self.features
+        )
 
 
+_FROM_0_31: Final = frozenset({_PRELOAD, _HEALTH, _WAITS})
+_FROM_0_32: Final = _FROM_0_31 | {_COUNTED}
 VERSIONS: Final = (
-    Version(
-        number=(0, 30),
-        platforms=frozenset(),
-        key_fields=9,
-        reason="it has no `vllm preload`, no health port, and engines do not wait for a late weight cache",
-    ),
-    Version(
-        number=(0, 31),
-        platforms=frozenset(),
-        key_fields=12,
-        reason="it does not count the cached bytes in --gpu-memory-utilization",
-    ),
-    Version(
-        number=(0, 32),
-        platforms=frozenset({"cpu"}),
-        key_fields=14,
-        reason="its weight-cache key leaves out the KV-cache type and the kernel backends; use 0.33",
-    ),
-    Version(
-        number=(0, 33), platforms=frozenset({"cuda"}), key_fields=22, reason="no CPU build of it is supported"
-    ),
+    Version(number=(0, 30), key_fields=9, features=frozenset()),
+    Version(number=(0, 31), key_fields=12, features=_FROM_0_31),
+    Version(number=(0, 32), key_fields=14, features=_FROM_0_32 | {_CPU_PLUGIN}),
+    Version(number=(0, 33), key_fields=22, features=_FROM_0_32 | {_FULL_KEY, _EXIT_WARNING}),
 )
 
 
 def refuse_version(version: str, *, platform: str) -> str | None:
     """Why this vLLM version cannot serve on this platform, or None when it can."""
+    supported = " or ".join(entry.name for entry in VERSIONS if not entry.lacking(platform))
     try:
         major, minor = (int(part) for part in version.split(".")[:2])
     except ValueError:
         return f"vLLM {version} is not a version number"
     known = next((entry for entry in VERSIONS if entry.number == (major, minor)), None)
-    supported = [entry for entry in VERSIONS if platform in entry.platforms]
-    names = " or ".join(f"{entry.number[0]}.{entry.number[1]}" for entry in supported)
     if known is None:
-        if (major, minor) < VERSIONS[0].number:
-            return f"vLLM {version} has no weight cache; supported on {platform}: {names}"
-        return f"vLLM {version} has not been tried with this project; supported on {platform}: {names}"
-    if platform in known.platforms:
+        older = (major, minor) < VERSIONS[0].number
+        reason = "has no weight cache" if older else "has not been tried with this project"
+        return f"vLLM {version} {reason}; supported on {platform}: {supported}"
+    lacking = known.lacking(platform)
+    if not lacking:
         return None
-    return f"vLLM {version} is not supported on {platform}: {known.reason}; supported: {names}"
+    return f"vLLM {version} is not supported on {platform}: {'; '.join(lacking)}; supported: {supported}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from warmplan.compatibility import MODES, QUANTISATIONS, VERSIONS, refuse_mode
+from warmplan.compatibility import FEATURES, MODES, QUANTISATIONS, VERSIONS, refuse_mode
 from warmplan.flags import FLAGS, Scope, compact_json
 from warmplan.settings import KEYS, Key, Kind
 
@@ -54,12 +54,14 @@ def _rest() -> Iterator[str]:
     yield ""
     yield "## Versions of vLLM"
     yield ""
-    yield "| version | supported on | fields of its weight-cache key | otherwise |"
-    yield "|---|---|---:|---|"
-    for version in VERSIONS:
-        number = f"{version.number[0]}.{version.number[1]}"
-        where = ", ".join(sorted(version.platforms)) or "nothing"
-        yield f"| {number} | {where} | {version.key_fields} | {version.reason or ''} |"
+    names = [version.name for version in VERSIONS]
+    yield f"| | {' | '.join(names)} |"
+    yield f"|---|{'---|' * len(names)}"
+    for platform in ("cpu", "cuda"):
+        yield _line(f"supported on `{platform}`", [not version.lacking(platform) for version in VERSIONS])
+    for feature in FEATURES:
+        yield _line(feature.name, [feature in version.features for version in VERSIONS])
+    yield f"| fields of the weight-cache key | {' | '.join(str(one.key_fields) for one in VERSIONS)} |"
     yield ""
     yield "## Quantisation"
     yield ""
@@ -75,3 +77,7 @@ def _rest() -> Iterator[str]:
     yield ""
     for mode in MODES:
         yield f"- `{mode}`: {refuse_mode(mode) or 'the weight cache holds the weights, engines map them'}."
+
+
+def _line(name: str, answers: list[bool]) -> str:
+    return f"| {name} | {' | '.join('yes' if answer else 'no' for answer in answers)} |"
