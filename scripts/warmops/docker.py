@@ -177,12 +177,6 @@ class Docker:
         self._checked(completed, True, lines=TAIL_LINES)
         return None
 
-    def image_label(self, image: str, label: str) -> str | None:
-        """Value of an image's label; None when the image or the label is missing."""
-        found = self.inspect(image, "image")
-        labels: Mapping[str, str] = ((found or {}).get("Config") or {}).get("Labels") or {}
-        return labels.get(label)
-
     def containers(self, *filters: str, all_states: bool = True) -> list[str]:
         """Ids of the containers that match all filters, such as `label=com.docker.compose.project=x`."""
         options = [part for one in filters for part in ("--filter", one)]

@@ -245,6 +245,7 @@ def _wheel_counter(lists: Sequence[WheelList]) -> Iterator[Callable[[], None]]:
     with Progress(console=console.rich_console(), transient=True) as progress:
         task = progress.add_task(f"fetching {total} Python packages", total=total)
         started = time.monotonic()
+        console.say(f"fetching {total} Python packages with pip")
         yield lambda: progress.advance(task)
     console.say(f"{total} Python packages are there ({time.monotonic() - started:.0f} s)")
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import platform
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -90,11 +89,6 @@ def fill(wheels: WheelList, root: Path, on_wheel: Callable[[], None] = lambda: N
             wheel.unlink()
     stamp.write_text(digest, encoding="utf-8")
     return folder
-
-
-def remove(wheels: WheelList, root: Path) -> None:
-    """Delete the folder: an image that has been built from it no longer needs it."""
-    shutil.rmtree(root / wheels.name, ignore_errors=True)
 
 
 def _is_complete(folder: Path, digest: str, wanted: dict[str, str]) -> bool:
