@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from warmstack_shared.processes import command_of, descendants
 
 _PR_SET_CHILD_SUBREAPER = 36
+_RESOURCE_TRACKER = "multiprocessing.resource_tracker"
+_TRACKER_SECONDS = 3.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,16 +98,22 @@ def reap(child: Child | None) -> bool:
 def kill_leftovers(limit_seconds: float = 10.0) -> list[tuple[int, str]]:
     """SIGKILL every descendant, by id, until there is none. Returns (pid, command) of each one killed.
 
+    Python's resource trackers end by themselves once the others are gone, and remove the semaphores those
+    left in /dev/shm; they are killed only when they do not.
     Raises TimeoutError naming those that do not go (they hang in the kernel, for example in a driver).
     """
     killed: dict[int, str] = {}
-    deadline = time.monotonic() + limit_seconds
+    started = time.monotonic()
     while left := _living_descendants():
+        waited = time.monotonic() - started
         for pid in left:
-            killed.setdefault(pid, command_of(pid))
+            command = command_of(pid)
+            if _RESOURCE_TRACKER in command and waited < _TRACKER_SECONDS:
+                continue
+            killed.setdefault(pid, command)
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        if time.monotonic() > deadline:
+        if waited > limit_seconds:
             raise TimeoutError(f"processes {left} do not end after SIGKILL")
         time.sleep(0.02)  # the kernel needs a moment; the loop's condition decides, not this number
     return sorted(killed.items())

@@ -13,12 +13,16 @@ _READ_BYTES = 65536
 _ERROR = re.compile(r"((?:\w+\.)*\w*(?:Error|Exception): .+|\berror: .+)$")
 # vLLM's last line of a failed start says nothing; the line that does came before it.
 _SAYS_NOTHING = re.compile(r"Engine core initialization failed|Failed core proc")
+# A warning may name an error that could happen, like the one about the limit of open files.
+_NO_ERROR_LEVEL = re.compile(r"\b(DEBUG|INFO|WARNING) \d\d-\d\d ")
 
 
 def error_in(line: str) -> str | None:
     """The error that a log line names, without the prefix of the logger."""
     found = _ERROR.search(line.rstrip())
-    return found.group(1) if found and not _SAYS_NOTHING.search(line) else None
+    if not found or _SAYS_NOTHING.search(line) or _NO_ERROR_LEVEL.search(line):
+        return None
+    return found.group(1)
 
 
 def pass_on(source: int, read_line: Callable[[str], None]) -> None:
