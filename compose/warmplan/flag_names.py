@@ -100,14 +100,20 @@ FRONTEND_JSON: Final = """
 """
 
 FRONTEND_LIST: Final = """
-    api-key lora-modules middleware
+    api-key lora-modules
+"""
+
+# argparse's `append`: one value each time the flag is given.
+FRONTEND_REPEATED: Final = """
+    middleware
 """
 
 FRONTEND_TEXT: Final = """
     anthropic-disabled-thinking-effort api-server-count chat-template chat-template-content-format
     cohere-format config data-parallel-supervisor-port disable-access-log-for-endpoints
     dp-supervisor-probe-failure-threshold dp-supervisor-probe-interval-s dp-supervisor-probe-timeout-s
-    fingerprint-mode fingerprint-value grpc-port host max-log-len port response-role root-path
+    fingerprint-mode fingerprint-value grpc-port h11-max-header-count h11-max-incomplete-event-size host
+    max-log-len port response-role root-path
     sse-keep-alive-interval ssl-ca-certs ssl-cert-reqs ssl-certfile ssl-ciphers ssl-keyfile
     tool-call-parser tool-parser-plugin tool-server tool-strict-level uds uvicorn-log-level
 """

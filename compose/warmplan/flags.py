@@ -23,6 +23,7 @@ class Form(Enum):
     SWITCH = "--flag or nothing"
     JSON = "one word of JSON"
     LIST = "several words"
+    REPEATED = "the flag again for each value"
     TEXT = "one word"
 
 
@@ -118,6 +119,7 @@ def _table() -> dict[str, Flag]:
         (Form.SWITCH, flag_names.ENGINE_SWITCH + flag_names.FRONTEND_SWITCH),
         (Form.JSON, flag_names.ENGINE_JSON + flag_names.FRONTEND_JSON),
         (Form.LIST, flag_names.ENGINE_LIST + flag_names.FRONTEND_LIST),
+        (Form.REPEATED, flag_names.FRONTEND_REPEATED),
         (Form.TEXT, flag_names.ENGINE_TEXT + flag_names.FRONTEND_TEXT + flag_names.PRELOAD_TEXT),
     )
     newer = frozenset(flag_names.SINCE_0_33.split())
@@ -170,10 +172,12 @@ def refuse_value(flag: Flag, value: Json) -> str | None:
         return None if isinstance(value, bool) else "must be true or false"
     if flag.form is Form.JSON:
         return None if value is not None else "is empty"
-    if flag.form is Form.LIST:
-        scalars = value if isinstance(value, list) else [value]
-        fits = bool(scalars) and all(_is_scalar(item) or isinstance(item, dict) for item in scalars)
-        return None if fits else "must be a list"
+    if flag.form in (Form.LIST, Form.REPEATED):
+        items = value if isinstance(value, list) else [value]
+        if not items or not all(_is_scalar(item) or isinstance(item, dict) for item in items):
+            return "must be a list"
+        dashed = next((item for item in items if isinstance(item, str) and item.startswith("-")), None)
+        return None if dashed is None else f"holds {dashed}, which vLLM would take for a flag"
     return None if _is_scalar(value) else "must be a single value"
 
 
@@ -191,6 +195,9 @@ def words(flag: Flag, value: Json) -> tuple[str, ...]:
     if flag.form is Form.LIST:
         items = value if isinstance(value, list) else [value]
         return (name, *(_word(item) for item in items))
+    if flag.form is Form.REPEATED:
+        items = value if isinstance(value, list) else [value]
+        return tuple(f"{name}={_word(item)}" for item in items)
     if flag.form is Form.JSON and not isinstance(value, str):
         return (f"{name}={compact_json(value)}",)
     return (f"{name}={_word(value)}",)

@@ -79,6 +79,7 @@ def test_preload_gets_no_flag_that_it_does_not_know() -> None:
         ("seed", 0, ("--seed=0",)),
         ("chat-template", "-x y", ("--chat-template=-x y",)),
         ("cudagraph-capture-sizes", [1, 2], ("--cudagraph-capture-sizes", "1", "2")),
+        ("middleware", ["a.b", "c.d"], ("--middleware=a.b", "--middleware=c.d")),
         ("compilation-config", {"a": "$x"}, ('--compilation-config={"a": "$x"}',)),
         ("compilation-config", '{"a":1}', ('--compilation-config={"a":1}',)),
         ("lora-modules", [{"name": "a", "path": "/b"}], ("--lora-modules", '{"name": "a", "path": "/b"}')),

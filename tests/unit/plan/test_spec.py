@@ -94,6 +94,8 @@ def test_two_errors_at_once_with_lines_and_hints() -> None:
         ("engine: {arguments: {no-enable-prefix-caching: true}}", "hint: write enable-prefix-caching: false"),
         ("engine: {arguments: {enforce-eager: 1}}", "engine.arguments.enforce-eager: must be true or false"),
         ("engine: {arguments: {seed: [1]}}", "engine.arguments.seed: must be a single value"),
+        ("engine: {arguments: {logits-processors: [a, --x]}}", "holds --x, which vLLM would take for a flag"),
+        ("engine: {arguments: {cudagraph-capture-sizes: []}}", "cudagraph-capture-sizes: must be a list"),
         ("engine: {arguments: {seed: 1, --seed: 2}}", "engine.arguments.--seed: stands twice"),
         (
             "engine: {arguments: {safetensors-load-strategy: lazy}}",
