@@ -10,6 +10,7 @@ seconds.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import shutil
@@ -196,16 +197,42 @@ def ensure_images(
     pins = read_pins(repository)
     images = describe_images(platform, pins, repository)
     hashes = hash_inputs(images, repository)
-    present = {} if force else _labels(docker, [image.tag for image in images])
-    stale = [image for image in images if present.get(image.tag) != hashes[image.tag]]
-    if not stale:
-        return tuple(Built(tag=image.tag, seconds=None) for image in images)
-    console.heading(
-        f"building {len(stale)} of {len(images)} images: {', '.join(image.tag for image in stale)}"
-    )
-    source = _prepare(docker, stale, pins, repository)
-    seconds = {image.tag: _build(docker, image, hashes[image.tag], source, repository) for image in stale}
+
+    def find_stale() -> list[Image]:
+        present = {} if force else _labels(docker, [image.tag for image in images])
+        return [image for image in images if present.get(image.tag) != hashes[image.tag]]
+
+    seconds: dict[str, float] = {}
+    if find_stale():
+        with _only_builder(repository):
+            # Asked again: another command may have built them while this one waited.
+            seconds = _build_all(docker, find_stale(), hashes, pins, repository)
     return tuple(Built(tag=image.tag, seconds=seconds.get(image.tag)) for image in images)
+
+
+@contextmanager
+def _only_builder(repository: Path) -> Iterator[None]:
+    """One build at a time in a checkout: the wheelhouse and the build contexts are folders."""
+    folder = repository / ".wheelhouse"
+    folder.mkdir(exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            console.say("another command builds the images: waiting for it")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _build_all(
+    docker: Docker, stale: Sequence[Image], hashes: dict[str, str], pins: Pins, repository: Path
+) -> dict[str, float]:
+    """Build in order; returns tag → seconds."""
+    if not stale:
+        return {}
+    console.heading(f"images to build: {', '.join(image.tag for image in stale)}")
+    source = _prepare(docker, stale, pins, repository)
+    return {image.tag: _build(docker, image, hashes[image.tag], source, repository) for image in stale}
 
 
 def _labels(docker: Docker, tags: Sequence[str]) -> dict[str, str]:
