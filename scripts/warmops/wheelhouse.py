@@ -20,6 +20,7 @@ from warmops import console
 from warmplan.errors import UserError
 
 IMAGE_PYTHON = "3.11"
+LOCKED_FOR = "x86_64"  # see scripts/relock
 # Debian 12 has glibc 2.36: pip does not take "and older" from one tag, so all of them are named.
 _GLIBC_MINORS = (5, 12, 17, 24, 26, 27, 28, 31, 34, 35, 36)
 _STAMP = ".complete"
@@ -74,6 +75,12 @@ def fill(wheels: WheelList, root: Path, on_wheel: Callable[[], None] = lambda: N
 
     Raises UserError (exit 3) when pip cannot get a wheel.
     """
+    if platform.machine() != LOCKED_FOR:
+        raise console.failure(
+            f"the images' packages are locked for {LOCKED_FOR}, and this host is {platform.machine()}",
+            f"use an {LOCKED_FOR} host, or lock the packages for yours: scripts/relock",
+            exit_code=3,
+        )
     folder = root / wheels.name
     stamp = folder / _STAMP
     digest = locks_digest(wheels.locks)

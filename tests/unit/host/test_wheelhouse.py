@@ -9,6 +9,7 @@ import yaml
 
 from warmops import wheelhouse
 from warmops.pins import REPOSITORY, read_pins, version_numbers
+from warmplan.errors import UserError
 
 LOCK = """\
 # Written by scripts/relock
@@ -93,6 +94,15 @@ def test_fill_keeps_a_complete_folder_without_asking_pip(
     ]
     wheelhouse.fill(wheels, tmp_path)
     assert asked == [lock, lock]
+
+
+def test_another_machine_is_refused_before_pip_is_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("platform.machine", lambda: "aarch64")
+    with pytest.raises(UserError, match="locked for x86_64, and this host is aarch64"):
+        wheelhouse.fill(wheelhouse.WheelList(name="x", locks=()), tmp_path)
+    assert not (tmp_path / "x").exists()
 
 
 @pytest.mark.parametrize(
