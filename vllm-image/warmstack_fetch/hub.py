@@ -81,6 +81,9 @@ def _hub_errors(model: str, revision: str, token: str | None) -> Iterator[None]:
         ) from error
     except errors.HFValidationError as error:
         raise Failure(f"{model} is not a model name: {error}", hint="write it as Org/Name") from error
+    except (KeyError, TypeError, ValueError) as error:
+        # A captive portal says 200 to everything, and huggingface_hub trips over its answer.
+        raise HubUnreachableError("the answer is not a hub's") from error
     except errors.HfHubHTTPError as error:
         raise HubUnreachableError(_refusal(error)) from error
     except (http_error, ConnectionError, TimeoutError, errors.LocalEntryNotFoundError) as error:
