@@ -1,0 +1,99 @@
+"""The gateway's image in the real stack: who reaches what, engines that move, the key (cases 8, 35, 40)."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import requests
+
+from support.stack import Stack, docker
+from support.waiting import wait_until
+
+CONNECT = "import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), 3)"
+
+
+def address(container: str) -> str:
+    """The address of a container in its first network."""
+    networks = json.loads(docker("inspect", container))[0]["NetworkSettings"]["Networks"]
+    return str(next(iter(networks.values()))["IPAddress"])
+
+
+def connects(stack: Stack, service: str, host: str, port: int) -> bool:
+    """Whether a connection from inside a service's container to host:port is taken."""
+    command = ("exec", "-T", service, "/usr/bin/python3", "-ISE", "-c", CONNECT, host, str(port))
+    with contextlib.suppress(AssertionError):
+        stack.compose(*command)
+        return True
+    return False
+
+
+@contextlib.contextmanager
+def container(*arguments: str) -> Iterator[str]:
+    """A container of the test's own, removed afterwards. Its name."""
+    name = f"wstest-{uuid.uuid4().hex[:8]}"
+    docker("run", "--detach", "--name", name, *arguments)
+    try:
+        yield name
+    finally:
+        docker("rm", "--force", name, check=False)
+
+
+def test_the_engine_is_reached_through_the_gateway_alone(stack: Stack) -> None:
+    engine = address(stack.container("vllm"))
+    assert connects(stack, "gateway", "vllm", 8000)
+    assert connects(stack, "open-webui", "gateway", 8080)
+    assert not connects(stack, "open-webui", "vllm", 8000)
+    assert not connects(stack, "open-webui", engine, 8000)
+    assert not connects(stack, "gateway", "127.0.0.1", 2019), "Caddy's admin API is open"
+    for service in ("vllm", "weight-cache"):
+        assert not any(stack.inspect(service)["NetworkSettings"]["Ports"].values()), service
+    assert requests.get(f"{stack.gateway_url}/metrics", timeout=10).status_code == 404
+
+
+def test_a_request_is_held_for_an_engine_that_comes_back_with_another_address(stack: Stack) -> None:
+    before = address(stack.container("vllm"))
+    network, image = f"{stack.project}_backend", str(stack.inspect("gateway")["Config"]["Image"])
+    stack.compose("stop", "vllm")
+    # Takes the free address, so that the engine gets another one.
+    with container("--network", network, "--entrypoint", "sleep", image, "300"), ThreadPoolExecutor() as pool:
+        waiting = pool.submit(stack.ask)
+        assert requests.get(f"{stack.gateway_url}/ready", timeout=10).status_code == 503
+        assert requests.get(f"{stack.gateway_url}/health", timeout=10).status_code == 200
+        stack.compose("start", "vllm")
+        assert address(stack.container("vllm")) != before
+        assert "Paris" in waiting.result()
+    stack.wait_ready()
+
+
+@pytest.mark.parametrize("secret", ["s3cret\n", "", None], ids=["key", "empty file", "no file"])
+def test_a_key_that_is_required_is_required(stack: Stack, tmp_path: Path, secret: str | None) -> None:
+    image = str(stack.inspect("gateway")["Config"]["Image"])
+    mount: tuple[str, ...] = ()
+    if secret is not None:
+        file = tmp_path / "api_key"
+        file.write_text(secret)
+        file.chmod(0o444)
+        mount = ("--volume", f"{file}:/run/secrets/api_key:ro")
+    hardened = ("--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges", "--tmpfs", "/tmp")
+    network = ("--network", f"{stack.project}_backend")
+    with container(*hardened, *network, *mount, "--env", "WARMSTACK_API_KEY=required", image) as gateway:
+        url = f"http://{address(gateway)}:8080"
+
+        def status(path: str, key: str = "") -> int:
+            headers = {"Authorization": f"Bearer {key}"} if key else {}
+            return requests.get(f"{url}{path}", headers=headers, timeout=10).status_code
+
+        wait_until(
+            lambda: status("/health"), wanted=lambda code: code == 200, seconds=20, what="the gateway answers"
+        )
+        assert status("/ready") == 200
+        assert status("/v1/models") == status("/v1/models", "wrong") == 401
+        assert status("/v1/models", "s3cret") == (200 if secret else 401)
+        assert "s3cret" not in docker("logs", gateway)
+        docker("exec", gateway, "warmstack-gateway-probe")
