@@ -28,7 +28,7 @@ logger = init_logger("vllm.warmstack_shm.daemon")
 _stock_run_daemon = daemon._run_daemon
 
 
-class ShmWeightCacheDaemon(daemon.WeightCacheDaemon):  # type: ignore[misc]
+class ShmWeightCacheDaemon(daemon.WeightCacheDaemon):
     _lock: int | None = None
 
     def _acquire_gpu_lock(self, socket_path: str) -> int:
@@ -79,7 +79,7 @@ def run_daemon(*args: Any, **kwargs: Any) -> None:
     os.environ["VLLM_DIST_IDENT"] = distributed_init_method.split(":")[-1]
     if logging_config := getattr(vllm_config, "logging_config", None):
         configure_logging(logging_config)  # vLLM 0.33 does it by itself
-    daemon.WeightCacheDaemon = ShmWeightCacheDaemon
+    setattr(daemon, "WeightCacheDaemon", ShmWeightCacheDaemon)  # noqa: B010  # a class can't be assigned, for mypy
     signal.signal(signal.SIGTERM, _exit)
     try:
         with accelerator_answers(_held_bytes):

@@ -6,7 +6,7 @@ Refuses to know: how the segment was filled.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from vllm.model_executor.model_loader.weight_cache import protocol
@@ -15,7 +15,7 @@ from warmstack_shm.segment import Place, Segment, SegmentError, map_place
 
 
 @dataclass
-class ShmTensorEntry(protocol.TensorEntry):  # type: ignore[misc]
+class ShmTensorEntry(protocol.TensorEntry):
     """vLLM's TensorEntry whose `ipc_args` is a `Place`. Tensors outside the segment (empty ones) travel by
     value.
     """
@@ -31,8 +31,9 @@ class ShmTensorEntry(protocol.TensorEntry):  # type: ignore[misc]
 
     def rebuild(self, device_index: int) -> torch.Tensor:
         if self.ipc_args is None:
-            tensor: torch.Tensor = self.cpu_tensor
-            return tensor
+            by_value: Any = self.cpu_tensor
+            assert isinstance(by_value, torch.Tensor)
+            return by_value
         try:
             return map_place(Place(*self.ipc_args))
         except SegmentError as error:

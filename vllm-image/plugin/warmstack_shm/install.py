@@ -7,7 +7,7 @@ Refuses to know: what the parts do.
 import importlib
 from types import ModuleType
 
-from warmstack_shm.hooks import check_hooks
+from warmstack_shm.hooks import HookMissingError, check_hooks
 
 _WEIGHT_CACHE = "vllm.model_executor.model_loader.weight_cache"
 MODULES = {
@@ -34,6 +34,7 @@ def install() -> None:
         return
     modules = _import_modules()
     check_hooks(modules, _vllm_version())
+    _check_kernels()
     _replace(modules)
     _installed = True
 
@@ -49,10 +50,25 @@ def _import_modules() -> dict[str, ModuleType]:
     return modules
 
 
-def _vllm_version() -> str:
-    import vllm.version
+def _check_kernels() -> None:
+    """vLLM only warns when its compiled kernels do not load (a missing libnuma.so.1 is enough), and fails
+    later.
+    """
+    import torch
 
-    return str(vllm.version.__version__)
+    if hasattr(torch.ops._C, "init_cpu_memory_env"):  # loaded with vllm._custom_ops
+        return
+    try:
+        importlib.import_module("vllm._C")
+    except ImportError as error:
+        raise HookMissingError(f"vLLM's CPU kernels can't be loaded: {error}") from error
+    raise HookMissingError("vLLM's CPU kernels lack init_cpu_memory_env: this is no CPU build of vLLM")
+
+
+def _vllm_version() -> str:
+    from importlib.metadata import version
+
+    return version("vllm")
 
 
 def _replace(modules: dict[str, ModuleType]) -> None:

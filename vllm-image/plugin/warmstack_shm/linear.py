@@ -13,7 +13,7 @@ Refuses to know: who loads, daemon or engine; vLLM says whether the weights were
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -24,7 +24,8 @@ from vllm.model_executor.utils import is_weights_pre_processed
 LAYOUT_VARIABLE = "WARMSTACK_LINEAR_LAYOUT"
 LAYOUTS = ("packed", "plain")
 
-_stock_dispatch: Callable[[torch.nn.Module, bool], None] = layer_utils.dispatch_cpu_unquantized_gemm
+_utils: Any = layer_utils  # its functions are replaced below
+_stock_dispatch = _utils.dispatch_cpu_unquantized_gemm
 
 
 def linear_layout() -> str:
@@ -41,11 +42,11 @@ def linear_layout() -> str:
 @contextlib.contextmanager
 def sharable_linear() -> Iterator[None]:
     """Within it, vLLM gives layers the kernels of this module."""
-    layer_utils.dispatch_cpu_unquantized_gemm = _dispatch
+    _utils.dispatch_cpu_unquantized_gemm = _dispatch
     try:
         yield
     finally:
-        layer_utils.dispatch_cpu_unquantized_gemm = _stock_dispatch
+        _utils.dispatch_cpu_unquantized_gemm = _stock_dispatch
 
 
 def _dispatch(layer: Any, remove_weight: bool) -> None:

@@ -16,7 +16,7 @@ from warmstack_shm.device import accelerator_answers
 from warmstack_shm.linear import sharable_linear
 
 
-class ShmModelLoader(ipc_loader.IpcModelLoader):  # type: ignore[misc]
+class ShmModelLoader(ipc_loader.IpcModelLoader):
     def load_model(self, vllm_config: Any, model_config: Any, prefix: str = "") -> torch.nn.Module:
         with accelerator_answers(held_bytes=lambda: 0), sharable_linear():
             model: torch.nn.Module = super().load_model(vllm_config, model_config, prefix)

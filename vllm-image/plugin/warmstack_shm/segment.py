@@ -99,7 +99,7 @@ def _tensors_by_storage(model: torch.nn.Module) -> list[list[torch.Tensor]]:
     groups: dict[tuple[int, int], list[torch.Tensor]] = {}
     for tensor in _tensors(model):
         if tensor.numel():
-            key = (tensor.untyped_storage().data_ptr(), tensor.storage_offset())
+            key = (tensor.untyped_storage().data_ptr(), int(tensor.storage_offset()))
             groups.setdefault(key, []).append(tensor)
     return list(groups.values())
 
