@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from support.stack import Stack, running_stack
 
 LEVELS = ("unit", "golden", "docker", "browser", "gpu")
@@ -18,7 +19,9 @@ CHOICES = {"unit": ("unit", "golden"), "all": LEVELS[:-1], **{level: (level,) fo
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--level", choices=sorted(CHOICES), default="unit", help="which levels to run (default: unit)")
+    parser.addoption(
+        "--level", choices=sorted(CHOICES), default="unit", help="which levels to run (default: unit)"
+    )
 
 
 def level_of(path: Path) -> str:

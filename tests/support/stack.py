@@ -59,8 +59,10 @@ class Stack:
         """The served model name."""
         return str(requests.get(f"{self.gateway_url}/v1/models", timeout=150).json()["data"][0]["id"])
 
-    def warm(self, *arguments: str, check: bool = True, timeout: float = 580) -> subprocess.CompletedProcess[str]:
-        """Run a `warm` sub-command for this project. With `check`, a non-zero exit fails the test with its output."""
+    def warm(
+        self, *arguments: str, check: bool = True, timeout: float = 580
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a `warm` sub-command for this project; with `check`, another exit than 0 fails the test."""
         return warm(arguments[0], "--project", self.project, *arguments[1:], check=check, timeout=timeout)
 
     def up(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
@@ -92,9 +94,8 @@ class Stack:
     def ask(self, question: str = QUESTION, *, timeout: float = 150, **extra: Any) -> str:
         """The model's greedy answer through the gateway."""
         body = {"model": self.model, "messages": [{"role": "user", "content": question}], "temperature": 0}
-        answer = requests.post(
-            f"{self.gateway_url}/v1/chat/completions", json={**body, "max_tokens": 24, **extra}, timeout=timeout
-        )
+        body = {**body, "max_tokens": 24, **extra}
+        answer = requests.post(f"{self.gateway_url}/v1/chat/completions", json=body, timeout=timeout)
         assert answer.status_code == 200, answer.text
         return str(answer.json()["choices"][0]["message"]["content"])
 
@@ -121,13 +122,16 @@ def warm(*arguments: str, check: bool = True, timeout: float = 580) -> subproces
         timeout=timeout,
     )
     if check and done.returncode != 0:
-        raise AssertionError(f"warm {' '.join(arguments)}: exit {done.returncode}\n{done.stdout}\n{done.stderr}")
+        said = f"{done.stdout}\n{done.stderr}"
+        raise AssertionError(f"warm {' '.join(arguments)}: exit {done.returncode}\n{said}")
     return done
 
 
 def docker(*arguments: str, check: bool = True) -> str:
     """Run docker and return its stdout."""
-    done = subprocess.run(["docker", *arguments], capture_output=True, text=True, timeout=300, stdin=subprocess.DEVNULL)
+    done = subprocess.run(
+        ["docker", *arguments], capture_output=True, text=True, timeout=300, stdin=subprocess.DEVNULL
+    )
     if check and done.returncode != 0:
         raise AssertionError(f"docker {' '.join(arguments)}: exit {done.returncode}\n{done.stderr}")
     return done.stdout
@@ -135,7 +139,7 @@ def docker(*arguments: str, check: bool = True) -> str:
 
 @contextlib.contextmanager
 def running_stack(*, name: str, env: str = "cpu", arguments: tuple[str, ...] = ()) -> Iterator[Stack]:
-    """A stack of its own on free ports. Its logs are printed when the test fails; it is removed with its volumes."""
+    """A stack of its own on free ports; its logs are printed on failure, and it is removed with its volumes."""
     stack = Stack(project=f"wstest-{name}", port=free_port(), webui_port=free_port(), env=env)
     try:
         stack.up(*arguments)

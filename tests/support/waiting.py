@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 def wait_until(look: Callable[[], T], *, wanted: Callable[[T], bool] = bool, seconds: float, what: str) -> T:
-    """What `look` returns once it is `wanted`. Raises AssertionError with the last state seen after `seconds`."""
+    """What `look` returns once it is `wanted`; AssertionError with the last state seen after `seconds`."""
     deadline = time.monotonic() + seconds
     while True:
         last: object
