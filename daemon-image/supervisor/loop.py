@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from supervisor.facts import Found, RoomFound, Verified, verify, watch
@@ -62,7 +62,7 @@ class Supervisor:
             restarts=0,
             reason=None,
             last_error=None,
-            vllm_version=version("vllm").partition("+")[0],
+            vllm_version=_vllm_version(),
             load_seconds=None,
             degraded=False,
         )
@@ -259,3 +259,11 @@ class Supervisor:
         if self._status.state in (State.STARTING, State.WAITING) and not self._looking:
             return min(1.0, max(0.0, self._try_at - time.monotonic()))
         return 1.0
+
+
+def _vllm_version() -> str:
+    """As users know it: "0.32.0", not "0.32.0+cpu"."""
+    try:
+        return version("vllm").partition("+")[0]
+    except PackageNotFoundError:
+        return "unknown"

@@ -1,0 +1,99 @@
+"""Runs the two PID-1 programs of the images with the fake `vllm` on PATH, and reads the marks they print."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from support.waiting import wait_until
+from warmstack_shared.processes import descendants
+
+ROOT = Path(__file__).parents[2]
+CODE = os.pathsep.join(str(ROOT / name) for name in ("vllm-image", "vllm-image/plugin", "daemon-image"))
+
+
+class Program:
+    """A running program: its marks so far, its other lines, its process."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+        self.marks: list[dict[str, Any]] = []
+        self.lines: list[str] = []
+        self._thread = threading.Thread(target=self._read)
+        self._thread.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if line.startswith("warmstack: "):
+                self.marks.append(json.loads(line.removeprefix("warmstack: ")))
+            else:
+                self.lines.append(line.rstrip("\n"))
+
+    def events(self) -> list[str]:
+        return [mark["event"] for mark in self.marks]
+
+    def wait_for(self, event: str, count: int = 1, seconds: float = 20, **fields: Any) -> dict[str, Any]:
+        def found() -> list[dict[str, Any]]:
+            fits = [m for m in self.marks if m["event"] == event and fields.items() <= m.items()]
+            return fits[count - 1 :] if len(fits) >= count else []
+
+        def look() -> list[dict[str, Any]]:
+            if not (seen := found()):
+                raise LookupError(f"marks {self.marks}, lines {self.lines[-5:]}")
+            return seen
+
+        return wait_until(look, seconds=seconds, what=f"{event} {fields}, {count} times")[0]
+
+    def below(self) -> list[int]:
+        return descendants(self.process.pid)
+
+    def end(self) -> int:
+        """SIGTERM, and what it ends with."""
+        self.process.terminate()
+        return self.process.wait(20)
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            for pid in [*self.below(), self.process.pid]:
+                os.kill(pid, 9)
+            self.process.wait(10)
+        self._thread.join(10)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+
+@contextmanager
+def program(
+    module: str, arguments: list[str], environment: dict[str, str], folder: Path, wish: dict[str, Any]
+) -> Iterator[Program]:
+    """`python -m module arguments`, whose `vllm` is the fake one, bent by `wish`."""
+    bin_folder = folder / "bin"
+    bin_folder.mkdir(exist_ok=True)
+    vllm = bin_folder / "vllm"
+    vllm.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{ROOT / "tests/fakes/vllm.py"}" "$@"\n')
+    vllm.chmod(0o755)
+    process = subprocess.Popen(
+        [sys.executable, "-m", module, *arguments],
+        env={
+            **environment,
+            "PATH": f"{bin_folder}{os.pathsep}{os.environ['PATH']}",
+            "PYTHONPATH": CODE,
+            "FAKE_VLLM": json.dumps(wish),
+        },
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    running = Program(process)
+    try:
+        yield running
+    finally:
+        running.close()
