@@ -17,11 +17,17 @@ Action = Literal["keep", "create", "recreate", "start", "remove"]
 
 @dataclass(frozen=True, kw_only=True)
 class DesiredService:
-    """A service of the Compose file: Compose's own hash of its configuration, the id of its image."""
+    """A service of the Compose file: Compose's own hash of its configuration, the id of its image.
+
+    A service that joins a namespace has a second hash, `joined_hash`: Compose 5 labels its container with the
+    hash of the configuration in which `service:weight-cache` has become `container:<id>`, older ones with the
+    first.
+    """
 
     name: str
     config_hash: str
     image_id: str
+    joined_hash: str | None = None
     model: str | None = None
 
 
@@ -99,7 +105,7 @@ def _compare(service: DesiredService, container: Container | None) -> Change:
     if container.image_id != service.image_id:
         why = f"its image changed ({_short(container.image_id)} → {_short(service.image_id)})"
         return Change(service=name, action="recreate", why=why)
-    if container.config_hash != service.config_hash:
+    if container.config_hash not in (service.config_hash, service.joined_hash):
         return Change(service=name, action="recreate", why="its configuration changed")
     if not container.running:
         code = f" with code {container.exit_code}" if container.state == "exited" else ""

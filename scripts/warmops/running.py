@@ -7,28 +7,46 @@ in the order that loses nothing: the engine leaves before its weight cache, and 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 
-from warmops.changes import ENGINE, WEIGHT_CACHE, Changes, DesiredService, decide
+from warmops.changes import ENGINE, WEIGHT_CACHE, Changes, Container, DesiredService, decide
 from warmops.console import say
-from warmops.docker import Compose, DockerError
+from warmops.docker import DockerError
 from warmops.project import Project
 from warmplan import Plan
 
 
-def compare(project: Project, wanted: Compose, plan: Plan) -> Changes:
-    """What `up` would do to each service. Looks only."""
-    hashes = wanted.config_hashes()
+def compare(project: Project, wanted: Path, plan: Plan) -> Changes:
+    """What `up` with the Compose file `wanted` would do to each service. Looks only."""
+    containers = project.containers()
+    hashes = project.compose_with(wanted).config_hashes()
+    joined = _joined_hash(project, wanted, containers)
     images = _image_ids(project, {service.image for service in plan.services})
     desired = tuple(
         DesiredService(
             name=service.name,
             config_hash=hashes[service.name],
             image_id=images[service.image],
+            joined_hash=joined if service.name == ENGINE else None,
             model=dict(service.labels).get("warmstack.model"),
         )
         for service in plan.services
     )
-    return decide(desired, project.containers())
+    return decide(desired, containers)
+
+
+def _joined_hash(project: Project, wanted: Path, containers: Iterable[Container]) -> str | None:
+    """The engine's hash once its `ipc` names the weight cache's container; None without such a container."""
+    cache = next((container for container in containers if container.service == WEIGHT_CACHE), None)
+    if cache is None:
+        return None
+    text = wanted.read_text(encoding="utf-8")
+    resolved = wanted.with_name("compose.joined.yaml")
+    resolved.write_text(text.replace(f"service:{WEIGHT_CACHE}", f"container:{cache.id}"), encoding="utf-8")
+    try:
+        return project.compose_with(resolved).config_hashes().get(ENGINE)
+    finally:
+        resolved.unlink()
 
 
 def carry_out(project: Project, changes: Changes) -> None:

@@ -117,12 +117,12 @@ class HeldRequest(threading.Thread):
         super().__init__(name="held-request", daemon=True)
         self._settings, self._api_key = settings, api_key if settings.needs_api_key else None
         self._deadline = time.monotonic() + seconds
-        self._stop = threading.Event()
+        self._given_up = threading.Event()
         self._answer: Answer | None = None
         self.error: str | None = None
 
     def run(self) -> None:
-        while not self._stop.is_set() and time.monotonic() < self._deadline:
+        while not self._given_up.is_set() and time.monotonic() < self._deadline:
             try:
                 self._answer = ask(
                     self._settings.gateway_url, self._settings.served_model, api_key=self._api_key
@@ -132,15 +132,15 @@ class HeldRequest(threading.Thread):
                 self.error = str(error)
                 if error.status is not None and error.status not in _RETRY_STATUS:
                     return
-                self._stop.wait(POLL_SECONDS)
+                self._given_up.wait(POLL_SECONDS)
 
     def give_up(self) -> None:
         """Send it no more, and do not wait for one that is held."""
-        self._stop.set()
+        self._given_up.set()
 
     def result(self) -> Answer | None:
         """The answer; None when there is none, or when the request was given up."""
-        if not self._stop.is_set():
+        if not self._given_up.is_set():
             self.join(max(0.0, self._deadline - time.monotonic()))
         return self._answer
 

@@ -147,7 +147,7 @@ def _look(project: Project, plan: Plan, *, replace: bool) -> Changes:
     candidate = project.folder / "compose.next.yaml"
     candidate.write_text(render_compose(plan), encoding="utf-8")
     try:
-        changes = compare(project, project.compose_with(candidate), plan)
+        changes = compare(project, candidate, plan)
         _show_changes(changes)
         if changes.drops_weights and not replace:
             held = changes.of(WEIGHT_CACHE)

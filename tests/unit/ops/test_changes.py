@@ -63,6 +63,14 @@ def test_decision(there: list[Container], weight_cache: str, engine: str, gatewa
     assert changes.nothing is (set(found.values()) == {"keep"})
 
 
+def test_either_hash_of_a_service_that_joins_a_namespace_is_unchanged() -> None:
+    want = (replace(WANT[0], joined_hash="v1-joined"), *WANT[1:])
+    for config_hash, action in (("v1", "keep"), ("v1-joined", "keep"), ("v0", "recreate")):
+        change = decide(want, [CACHE, replace(ENGINE, config_hash=config_hash), GATEWAY]).of("vllm")
+        assert change is not None
+        assert change.action == action
+
+
 def test_reasons_name_what_changed() -> None:
     changes = decide(
         WANT, [replace(CACHE, model="B"), replace(ENGINE, state="exited", exit_code=137), GATEWAY]
