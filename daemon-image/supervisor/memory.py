@@ -28,7 +28,7 @@ class Supply:
     name: str
     free_bytes: int
     total_bytes: int | None
-    hint: str
+    raise_it: str  # what to do when it is too small at all
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,11 +52,15 @@ def judge(needed_bytes: int, supplies: Iterable[Supply]) -> Room:
         need = f"the weights need {_mib(needed_bytes)}"
         if supply.total_bytes is not None and supply.total_bytes < needed_bytes:
             return Room(
-                reason=f"{supply.name} has {_mib(supply.total_bytes)} in all, {need}: {supply.hint}",
+                reason=f"{supply.name} has {_mib(supply.total_bytes)} in all, {need}: {supply.raise_it}",
                 never=True,
             )
         if supply.free_bytes < needed_bytes:
-            tight = tight or f"{supply.name} has {_mib(supply.free_bytes)} free, {need}: {supply.hint}"
+            free = f"{supply.name} has {_mib(supply.free_bytes)} free, {need}"
+            tight = (
+                tight
+                or f"{free}: it loads once an engine that maps an old copy has ended, or others make room"
+            )
     return Room(reason=tight)
 
 
@@ -70,16 +74,14 @@ def _shared_memory(folder: Path) -> Supply:
         name=str(folder),
         free_bytes=info.f_bavail * info.f_frsize,
         total_bytes=info.f_blocks * info.f_frsize,
-        hint="stop the engine so that an old copy goes, or raise shm_size",
+        raise_it="raise shm_size of weight-cache",
     )
 
 
 def _host_memory(cgroup: Path) -> list[Supply]:
     available = _meminfo()["MemAvailable"]
     supplies = [
-        Supply(
-            name="the host's memory", free_bytes=available, total_bytes=None, hint="stop the engine or others"
-        )
+        Supply(name="the host's memory", free_bytes=available, total_bytes=None, raise_it="use a larger host")
     ]
     if limit := _cgroup_limit(cgroup):
         supplies.append(limit)
@@ -109,7 +111,7 @@ def _cgroup_limit(cgroup: Path) -> Supply | None:
         name="the container's memory limit",
         free_bytes=int(limit) - used + cache,
         total_bytes=int(limit),
-        hint="raise mem_limit of weight-cache",
+        raise_it="raise mem_limit of weight-cache",
     )
 
 
@@ -129,7 +131,7 @@ def _gpu(nvml: ModuleType, index: int) -> Supply:
         name=f"GPU {index}",
         free_bytes=info.free,
         total_bytes=info.total,
-        hint="stop the engine so that an old copy goes, then it loads by itself",
+        raise_it="use a larger GPU, more of them, or a smaller model",
     )
 
 

@@ -5,8 +5,8 @@
                                      answers /health, and get_memory on a socket in D, in vLLM's protocol
 
 FAKE_VLLM (JSON) bends it: {"lines": […], "exit": 3} prints and ends; {"orphan": true} leaves a process that
-outlives it; {"ignore_term": true}; {"running": 1} has a request that never makes a token; {"die_file": path} ends
-with 0 once the file is there; {"bytes_file": path} holds as many bytes as the file says.
+outlives it; {"ignore_term": true}; {"running": 1} has a request that never makes a token; {"die_file": path}
+ends with 0 once the file is there; {"bytes_file": path} holds as many bytes as the file says.
 """
 
 from __future__ import annotations

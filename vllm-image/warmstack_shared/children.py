@@ -17,6 +17,7 @@ from warmstack_shared.processes import command_of, descendants
 _PR_SET_CHILD_SUBREAPER = 36
 _RESOURCE_TRACKER = "multiprocessing.resource_tracker"
 _TRACKER_SECONDS = 3.0
+_MOST_SIGNALS = 64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,8 +34,19 @@ class Exit:
 
     def __str__(self) -> str:
         if self.signal is not None:
-            return f"killed by {signal.Signals(self.signal).name}"
+            return f"killed by {_signal_name(self.signal)}"
+        if self.code is not None and self.code > 256 - _MOST_SIGNALS:
+            # `vllm preload` exits with the negative exit code of a rank, as Python has it for a killed
+            # process.
+            return f"exit code {self.code}: a process of it was killed by {_signal_name(256 - self.code)}"
         return f"exit code {self.code}"
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 def exit_of(wait_status: int) -> Exit:

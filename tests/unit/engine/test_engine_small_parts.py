@@ -118,7 +118,7 @@ def test_hang_watch(samples: list[tuple[int, int] | None], hung: bool) -> None:
 
 def supply(free: int, total: int | None = None) -> Supply:
     return Supply(
-        name="/dev/shm", free_bytes=free * MIB, total_bytes=total and total * MIB, hint="raise shm_size"
+        name="/dev/shm", free_bytes=free * MIB, total_bytes=total and total * MIB, raise_it="raise shm_size"
     )
 
 
@@ -128,7 +128,10 @@ def supply(free: int, total: int | None = None) -> Supply:
         ([supply(300, 1024)], Room()),
         (
             [supply(100, 1024)],
-            Room(reason="/dev/shm has 100 MiB free, the weights need 257 MiB: raise shm_size"),
+            Room(
+                reason="/dev/shm has 100 MiB free, the weights need 257 MiB: "
+                "it loads once an engine that maps an old copy has ended, or others make room"
+            ),
         ),
         (
             [supply(100), supply(64, 64)],
@@ -205,6 +208,8 @@ def test_exit_of() -> None:
     assert exit_of(0x0300) == Exit(code=3, signal=None)
     assert str(exit_of(9)) == "killed by SIGKILL"
     assert exit_of(9).status == 137
+    assert str(exit_of(247 << 8)) == "exit code 247: a process of it was killed by SIGKILL"
+    assert str(exit_of(1 << 8)) == "exit code 1"
 
 
 def test_mark_line() -> None:

@@ -122,7 +122,7 @@ def test_another_digest_is_never_held(tmp_path: Path) -> None:
         shown = one.wait_for("failed")
         assert "but the plan was made for bbbbbbbbbbbbbbbb" in shown["reason"]
         assert [mark["state"] for mark in one.running.marks] == ["loading", "failed"]
-        assert one.running.below() == []
+        wait_until(lambda: not one.running.below(), seconds=20, what="the child is removed")
         assert one.get("/health").status == 503
 
 

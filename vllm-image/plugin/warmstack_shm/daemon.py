@@ -72,7 +72,7 @@ def run_daemon(*args: Any, **kwargs: Any) -> None:
     """
     from warmstack_shm.install import install
 
-    install()  # vLLM loads general plugins in the parent only
+    install(daemon=True)  # vLLM loads general plugins in the parent only
     vllm_config, distributed_init_method = args[2], args[3]
     # CPUWorker sets it for its collectives in shared memory; the daemon has no worker. Needed for more than
     # one rank.

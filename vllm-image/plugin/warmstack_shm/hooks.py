@@ -78,12 +78,19 @@ HOOKS = (
 )
 
 
-def check_hooks(modules: Mapping[str, Any], found_version: str) -> None:
+def hooks_of(*, daemon: bool) -> tuple[Hook, ...]:
+    """The hooks of one side: an engine has no use for vLLM's daemon module, whose import takes half a
+    second.
+    """
+    return HOOKS if daemon else tuple(hook for hook in HOOKS if hook.module != "daemon")
+
+
+def check_hooks(hooks: tuple[Hook, ...], modules: Mapping[str, Any], found_version: str) -> None:
     """Raise `HookMissingError` with one sentence when a hook is gone or takes other parameters.
 
-    `modules` maps the short names used in `HOOKS` to the imported modules.
+    `modules` maps the short names used in `hooks` to the imported modules.
     """
-    problems = [problem for hook in HOOKS if (problem := _problem_of(hook, modules))]
+    problems = [problem for hook in hooks if (problem := _problem_of(hook, modules))]
     if problems:
         raise HookMissingError(
             f"warmstack-shm was written for vLLM {WRITTEN_FOR} and cannot work with vLLM {found_version}: "

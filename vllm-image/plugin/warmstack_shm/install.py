@@ -5,9 +5,10 @@ Refuses to know: what the parts do.
 """
 
 import importlib
+import sys
 from types import ModuleType
 
-from warmstack_shm.hooks import HookMissingError, check_hooks
+from warmstack_shm.hooks import HookMissingError, check_hooks, hooks_of
 
 _WEIGHT_CACHE = "vllm.model_executor.model_loader.weight_cache"
 MODULES = {
@@ -25,23 +26,29 @@ MODULES = {
 _installed = False
 
 
-def install() -> None:
-    """Idempotent: vLLM loads its plugins in every process, and the daemon's processes call this
-    themselves.
+def install(*, daemon: bool = False) -> None:
+    """Idempotent: vLLM loads its plugins in every process, and the daemon's processes call this themselves.
+
+    `daemon`: also replace what `vllm preload` uses; done without being asked in the process of that command.
     """
     global _installed
     if _installed:
         return
-    modules = _import_modules()
-    check_hooks(modules, _vllm_version())
+    daemon = daemon or sys.argv[1:2] == ["preload"]
+    hooks = hooks_of(daemon=daemon)
+    modules = _import_modules({hook.module for hook in hooks})
+    check_hooks(hooks, modules, _vllm_version())
     _check_kernels()
     _replace(modules)
+    if daemon:
+        _replace_daemon(modules)
     _installed = True
 
 
-def _import_modules() -> dict[str, ModuleType]:
+def _import_modules(names: set[str]) -> dict[str, ModuleType]:
     modules = {}
-    for name, path in MODULES.items():
+    for name in sorted(names):
+        path = MODULES[name]
         try:
             modules[name] = importlib.import_module(path)
         except ModuleNotFoundError as error:
@@ -72,15 +79,20 @@ def _vllm_version() -> str:
 
 
 def _replace(modules: dict[str, ModuleType]) -> None:
-    from warmstack_shm import attention, daemon, device, entry, key, loader
+    from warmstack_shm import attention, device, key, loader
 
     # vLLM imported these two by name into several modules, so each module's own name is replaced.
-    for user in ("protocol", "daemon", "ipc_loader", "preload"):
+    for module in modules.values():
         for function in (device.check_ipc_platform_support, device.get_current_device_uuid):
-            if hasattr(modules[user], function.__name__):
-                setattr(modules[user], function.__name__, function)
+            if hasattr(module, function.__name__):
+                setattr(module, function.__name__, function)
     modules["protocol"].hash_checkpoint = key.hash_checkpoint  # type: ignore[attr-defined]
-    modules["daemon"].TensorEntry = entry.ShmTensorEntry  # type: ignore[attr-defined]
-    modules["daemon"]._run_daemon = daemon.run_daemon  # type: ignore[attr-defined]
     modules["cpu_attn"]._get_attn_isa = attention.get_attn_isa  # type: ignore[attr-defined]
     modules["model_loader"]._LOAD_FORMAT_TO_MODEL_LOADER["ipc_cache"] = loader.ShmModelLoader
+
+
+def _replace_daemon(modules: dict[str, ModuleType]) -> None:
+    from warmstack_shm import daemon, entry
+
+    modules["daemon"].TensorEntry = entry.ShmTensorEntry  # type: ignore[attr-defined]
+    modules["daemon"]._run_daemon = daemon.run_daemon  # type: ignore[attr-defined]
