@@ -1,82 +1,48 @@
 """Memory in bytes: what is held where, and whether it fits.
 
-In: a spec, the resolved model, facts of a host for the checks. Out: `Budget`, the only place where sizes are
-computed. Every constant stands in one table with its source. It does not know how sizes are passed on to vLLM
-or Compose.
+In: a spec, the resolved model, facts of a host for the checks. Out: `Budget`, the sum line by line. It does
+not know how sizes are passed on to vLLM or Compose, nor how they are shown.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Final
 
+from warmplan.constants import (
+    COPIES_IN_SHM,
+    CPU_ENGINE,
+    CPU_WEIGHT_CACHE,
+    CUDA_ACTIVATIONS,
+    CUDA_CONTEXT,
+    CUDA_GRAPHS,
+    CUDA_LINKS,
+    GIB,
+    MIB,
+    SHM_PER_RANK,
+    SHM_SLACK,
+    gib,
+)
 from warmplan.errors import Problem, UserError
+from warmplan.facts import NO_FACTS
+from warmplan.fitting import KvWish, nearest_plan
 from warmplan.host import HostFacts
-from warmplan.lock import LockedModel, ModelFacts
+from warmplan.kv import KvLayout
+from warmplan.lock import LockedModel
+from warmplan.sizes import Weights, full_length, measure_kv, measure_weights, refuse_unknown
 from warmplan.spec import Spec
 
-MIB: Final = 1024**2
-GIB: Final = 1024**3
-
-
-@dataclass(frozen=True, kw_only=True)
-class Constant:
-    """A size that no formula gives: bytes, and where the number comes from."""
-
-    bytes: int
-    source: str
-
-
-CUDA_CONTEXT: Final = Constant(
-    bytes=610 * MIB,
-    source="measured: one process on an H200, driver 580, vLLM 0.33.0 (16 246 MiB for 15.27 GiB of weights)",
-)
-CUDA_RESERVE: Final = Constant(
-    bytes=4 * GIB, source="chosen, not measured: CUDA graphs, activations and workspaces of one engine"
-)
-CPU_WEIGHT_CACHE: Final = Constant(
-    bytes=1536 * MIB,
-    source="measured: container with SmolLM2-135M, vLLM 0.32.0, 2 cores; its weights included",
-)
-CPU_ENGINE: Final = Constant(
-    bytes=1301 * MIB,
-    source="measured: container with SmolLM2-135M, vLLM 0.32.0, 2 cores; its weights included",
-)
-SHM_SLACK: Final = Constant(
-    bytes=256 * MIB,
-    source="chosen: file headers, alignment, message queues of vLLM; a limit, nothing is reserved",
-)
-SHM_PER_RANK: Final = Constant(
-    bytes=2 * GIB, source="chosen: NCCL and vLLM's message queues; a limit, nothing is reserved"
-)
-# A reload after a crash fills a second copy while engines still map the first.
-COPIES_IN_SHM: Final = 2
-# The largest default block of the KV cache (128 tokens on the CPU, 16 on CUDA): sizes in tokens round up to
-# it.
-BLOCK_TOKENS: Final = 128
-# Every layer of these keeps keys and values of every token, so the formula holds. With others (windows,
-# latent attention, state-space layers) it would not, and nothing is claimed.
-PLAIN_ATTENTION: Final = frozenset(
-    {
-        "LlamaForCausalLM",
-        "MistralForCausalLM",
-        "MixtralForCausalLM",
-        "Phi3ForCausalLM",
-        "Qwen2ForCausalLM",
-        "Qwen2MoeForCausalLM",
-        "Qwen3ForCausalLM",
-        "Qwen3MoeForCausalLM",
-    }
-)
-# Ways of stretching positions after which `max_position_embeddings` still is the longest length.
-UNSTRETCHED: Final = frozenset({None, "default", "llama3"})
+# Numbers of GPUs that are tried for a plan that does not fit.
+_MORE_GPUS: Final = (2, 4, 8, 16)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """One line of the sum."""
+    """One line of the sum. `key` names it for programs."""
 
+    key: str
     name: str
     bytes: int
     source: str
@@ -86,15 +52,21 @@ class Part:
 class Budget:
     """Sizes in bytes. `memory_bytes` is one GPU, or None on the CPU, whose memory is the host's.
 
-    `rank_weight_bytes` and what follows from it are None while nobody has told the size of the weights.
+    `rank_weight_bytes` is None while nobody has told the size of the weights: then the sum lacks it. What
+    follows from the KV cache is None while its layout is not known. `length_tokens` is one request of full
+    length, `request_bytes` what it takes of the KV cache, `full_length_requests` how many fit.
     """
 
+    ranks: int
     weight_bytes: int | None
-    weight_bytes_from: str | None
     rank_weight_bytes: int | None
+    weight_bytes_from: str | None
     kv_cache_bytes: int
     kv_cache_tokens: int | None
     kv_bytes_per_token: int | None
+    kv_layout: KvLayout | None
+    length_tokens: int | None
+    request_bytes: int | None
     full_length_requests: float | None
     shm_bytes: int
     utilization: float | None
@@ -102,162 +74,210 @@ class Budget:
     total_bytes: int
     memory_bytes: int | None
 
+    @property
+    def free_bytes(self) -> int | None:
+        """What one GPU has beyond the sum."""
+        return None if self.memory_bytes is None else self.memory_bytes - self.total_bytes
+
+    @property
+    def largest_rank_weight_bytes(self) -> int | None:
+        """The largest weights of one rank that fit beside everything else as planned."""
+        if self.free_bytes is None or self.rank_weight_bytes is None:
+            return None
+        copies = sum(1 for part in self.parts if part.key in ("weights", "copy"))
+        return self.rank_weight_bytes + self.free_bytes // copies
+
+    @property
+    def largest_kv_cache_bytes(self) -> int | None:
+        """The largest KV cache of one rank that fits beside everything else as planned."""
+        if self.free_bytes is None:
+            return None
+        engines = sum(1 for part in self.parts if part.key in ("kv_cache", "surge_kv_cache"))
+        return self.kv_cache_bytes + self.free_bytes // engines
+
 
 def compute_budget(*, spec: Spec, model: LockedModel | None, host: HostFacts | None) -> Budget:
     """Add up what the stack holds.
 
-    Errors: `UserError` (exit code 2) when the plan contradicts itself or does not fit the stated GPU or the
-    host, with the number of bytes that are missing.
+    Errors: `UserError` (exit code 2) when the plan contradicts itself, does not fit the stated GPU or the
+    host (with the bytes that are missing and the nearest plan that fits), or rests on sizes nobody knows.
     """
-    facts = model.facts if model is not None else ModelFacts()
-    weight_bytes = model.weight_bytes if model is not None else None
-    rank = None if weight_bytes is None else math.ceil(weight_bytes / spec.tensor)
-    per_token = kv_bytes_per_token(facts, tensor=spec.tensor, value_bytes=_kv_value_bytes(spec, facts))
-    kv_bytes = _kv_cache_bytes(spec, per_token)
-    tokens = None if per_token is None else kv_bytes // per_token
-    _check_length(spec, facts, tokens, per_token)
-    parts = _parts(spec, rank, kv_bytes)
-    total = sum(part.bytes for part in parts)
+    facts = model.facts if model is not None else NO_FACTS
+    weights = measure_weights(spec, model)
+    kv = measure_kv(spec, facts)
+    refuse_unknown(spec, model, kv)
+    length = full_length(spec, facts)
+    kv_bytes = _kv_cache_bytes(spec, kv, length)
+    _check_one_request(kv, kv_bytes, length)
+    parts = tuple(_parts(spec, weights, kv_bytes))
     memory = None if spec.gpu.memory_gib is None else int(spec.gpu.memory_gib * GIB)
-    length = spec.engine.max_model_len or facts.max_position_embeddings
+    known = kv is not None and length is not None
     budget = Budget(
-        weight_bytes=weight_bytes,
-        weight_bytes_from=model.weight_bytes_from if model is not None else None,
-        rank_weight_bytes=rank,
+        ranks=spec.tensor,
+        weight_bytes=weights.whole,
+        rank_weight_bytes=weights.rank,
+        weight_bytes_from=weights.source,
         kv_cache_bytes=kv_bytes,
-        kv_cache_tokens=tokens,
-        kv_bytes_per_token=per_token,
-        full_length_requests=None if tokens is None or length is None else tokens / length,
-        shm_bytes=_shm_bytes(spec, weight_bytes),
-        utilization=_utilization(spec, rank, kv_bytes, memory),
+        kv_cache_tokens=None if kv is None else kv.tokens(kv_bytes, length=length),
+        kv_bytes_per_token=None if kv is None else kv.token_bytes,
+        kv_layout=kv,
+        length_tokens=length,
+        request_bytes=kv.request_bytes(length) if kv is not None and length is not None else None,
+        full_length_requests=kv.requests(kv_bytes, length=length or 1) if kv is not None and known else None,
+        shm_bytes=_shm_bytes(spec, weights),
+        utilization=_utilization(spec, weights.rank, kv_bytes, memory),
         parts=parts,
-        total_bytes=total,
+        total_bytes=sum(part.bytes for part in parts),
         memory_bytes=memory,
     )
-    problems = [*_check_gpu(budget), *(_check_host(spec, budget, host) if host is not None else ())]
+    problems = [
+        *_check_gpu(spec, model, budget),
+        *(_check_host(spec, budget, host) if host is not None else ()),
+    ]
     if problems:
         raise UserError(problems)
     return budget
 
 
-def kv_bytes_per_token(facts: ModelFacts, *, tensor: int, value_bytes: int) -> int | None:
-    """Bytes of KV cache that one token takes on one rank, or None for a layout this does not know.
-
-    Plain and grouped attention: 2 (key and value) * layers * KV heads of the rank * head size * bytes of a
-    value. With more ranks than KV heads, vLLM repeats heads, so a rank has at least one.
-    """
-    layers, heads = facts.num_hidden_layers, facts.num_attention_heads
-    plain = facts.architecture in PLAIN_ATTENTION and not facts.sliding_window and not facts.kv_lora_rank
-    if layers is None or heads is None or not plain:
-        return None
-    head_dim = facts.head_dim or (facts.hidden_size // heads if facts.hidden_size else None)
-    if head_dim is None:
-        return None
-    kv_heads = math.ceil((facts.num_key_value_heads or heads) / tensor)
-    return 2 * layers * kv_heads * head_dim * value_bytes
+def _kv_cache_bytes(spec: Spec, kv: KvLayout | None, length: int | None) -> int:
+    wish = spec.engine
+    if wish.kv_cache_gib is not None:
+        return int(wish.kv_cache_gib * GIB)
+    assert kv is not None, "refuse_unknown has stopped this"
+    if wish.kv_cache_tokens is not None:
+        return kv.bytes_for_tokens(wish.kv_cache_tokens, length=length)
+    assert wish.kv_cache_concurrency is not None
+    if length is None:
+        text = "means requests of full length, and the model says none"
+        hint = "set engine.max_model_len"
+        raise UserError(Problem(key="engine.kv_cache.concurrency", problem=text, hint=hint))
+    return kv.bytes_for_requests(wish.kv_cache_concurrency, length=length)
 
 
-def _kv_value_bytes(spec: Spec, facts: ModelFacts) -> int:
-    kv_dtype = str(dict(spec.engine.arguments).get("kv-cache-dtype", "auto"))
-    if kv_dtype.startswith(("fp8", "int8")):
-        return 1
-    dtype = kv_dtype if kv_dtype != "auto" else spec.model.dtype
-    dtype = dtype if dtype != "auto" else (facts.dtype or "bfloat16")
-    # vLLM's `auto` serves float32 checkpoints in 16 bits.
-    return 4 if dtype == "float32" and spec.model.dtype == "float32" else 2
-
-
-def _kv_cache_bytes(spec: Spec, per_token: int | None) -> int:
-    tokens = spec.engine.kv_cache_tokens
-    if tokens is None:
-        assert spec.engine.kv_cache_gib is not None
-        return int(spec.engine.kv_cache_gib * GIB)
-    if per_token is None:
-        raise UserError(
-            Problem(
-                key="engine.kv_cache.tokens",
-                problem="the bytes of one token are not known for this model",
-                hint="give engine.kv_cache.gib, or lock a model with plain or grouped attention",
-            )
-        )
-    return math.ceil(tokens / BLOCK_TOKENS) * BLOCK_TOKENS * per_token
-
-
-def _check_length(spec: Spec, facts: ModelFacts, tokens: int | None, per_token: int | None) -> None:
+def _check_one_request(kv: KvLayout | None, kv_bytes: int, length: int | None) -> None:
     """vLLM refuses to start when one request of full length does not fit the KV cache."""
-    length = spec.engine.max_model_len or facts.max_position_embeddings
-    overridden = "hf-overrides" in dict(spec.engine.arguments)
-    limit = None if overridden or facts.rope_type not in UNSTRETCHED else facts.max_position_embeddings
-    if spec.engine.max_model_len and limit and spec.engine.max_model_len > limit:
-        problem = f"{spec.engine.max_model_len} is more than the {limit} tokens the model was made for"
-        raise UserError(Problem(key="engine.max_model_len", problem=problem, hint=f"use {limit} or less"))
-    if tokens is None or length is None or per_token is None or tokens >= length:
+    if kv is None or length is None or kv.request_bytes(length) <= kv_bytes:
         return
-    needed = math.ceil(length * per_token / GIB * 1000) / 1000
-    raise UserError(
-        Problem(
-            key="engine.kv_cache",
-            problem=f"holds {tokens} tokens, and one request may have {length}",
-            hint=f"give engine.kv_cache.gib {needed:g} or more, or engine.max_model_len {tokens} or less",
-        )
-    )
+    needed, longest = kv.request_bytes(length), kv.longest(kv_bytes)
+    text = f"{gib(kv_bytes)} hold a request of {longest} tokens, and one may have {length}"
+    more = f"give engine.kv_cache.gib {math.ceil(needed / GIB * 1000) / 1000:g} or more"
+    less = f", or engine.max_model_len {longest} or less" if longest else ""
+    missing = f"{text}: {gib(needed - kv_bytes)} too little"
+    raise UserError(Problem(key="engine.kv_cache", problem=missing, hint=more + less))
 
 
-def _parts(spec: Spec, rank: int | None, kv_bytes: int) -> tuple[Part, ...]:
+def _parts(spec: Spec, weights: Weights, kv_bytes: int) -> Iterator[Part]:
     """The lines of the sum: for one GPU, or for the host's memory on the CPU."""
-    kv = Part(name="KV cache", bytes=kv_bytes, source="engine.kv_cache")
-    second = Part(name="engine's own copy after a miss", bytes=rank or 0, source="engine.on_miss: disk")
-    copies = (second,) if spec.engine.on_miss == "disk" else ()
+    rank, source = weights.rank or 0, weights.source or "unknown"
+    copy = Part(key="copy", name="engine's own copy after a miss", bytes=rank, source="engine.on_miss: disk")
+    if spec.platform == "cpu":
+        yield from _host_parts(spec, rank, source, kv_bytes)
+    else:
+        held = "weights, held by the weight cache"
+        yield Part(key="weights", name=held, bytes=rank, source=source)
+        yield _constant("weight_cache_context", "weight cache, CUDA context", CUDA_CONTEXT.bytes, spec)
+        yield from _engine_parts(spec, "engine", "", kv_bytes)
+    if spec.engine.on_miss == "disk":
+        yield copy
     if spec.platform == "cuda":
-        return (
-            Part(name="weights, held by the weight cache", bytes=rank or 0, source="lock.yaml"),
-            Part(name="weight cache, CUDA context", bytes=CUDA_CONTEXT.bytes, source=CUDA_CONTEXT.source),
-            Part(name="engine, CUDA context", bytes=CUDA_CONTEXT.bytes, source=CUDA_CONTEXT.source),
-            Part(name="engine, graphs and activations", bytes=CUDA_RESERVE.bytes, source=CUDA_RESERVE.source),
-            kv,
-            *copies,
-        )
-    held = (rank or 0) * spec.tensor
-    return (
-        Part(name="weights in shared memory", bytes=held, source="lock.yaml"),
-        Part(name="second copy during a reload", bytes=held, source="engines still map the first one"),
-        Part(
-            name="weight-cache process",
-            bytes=CPU_WEIGHT_CACHE.bytes * spec.tensor,
-            source=CPU_WEIGHT_CACHE.source,
-        ),
-        Part(name="engine process", bytes=CPU_ENGINE.bytes * spec.tensor, source=CPU_ENGINE.source),
-        Part(name="KV cache", bytes=kv_bytes * spec.tensor, source=kv.source),
-        *copies,
+        if spec.engine.roll:
+            yield from _engine_parts(spec, "second engine of a roll", "surge_", kv_bytes)
+        headroom = int(spec.gpu.headroom_gib * GIB)
+        yield Part(key="headroom", name="headroom", bytes=headroom, source="gpu.headroom_gib")
+
+
+def _engine_parts(spec: Spec, who: str, prefix: str, kv_bytes: int) -> Iterator[Part]:
+    """What one engine holds on one GPU beside the weights that it maps."""
+    yield _constant(f"{prefix}engine_context", f"{who}, CUDA context", CUDA_CONTEXT.bytes, spec)
+    graphs, work = CUDA_GRAPHS, CUDA_ACTIVATIONS
+    yield Part(key=f"{prefix}graphs", name=f"{who}, CUDA graphs", bytes=graphs.bytes, source=graphs.source)
+    yield Part(key=f"{prefix}activations", name=f"{who}, activations", bytes=work.bytes, source=work.source)
+    cache = "KV cache" if not prefix else f"{who}, KV cache"
+    yield Part(key=f"{prefix}kv_cache", name=cache, bytes=kv_bytes, source="engine.kv_cache")
+
+
+def _constant(key: str, name: str, context: int, spec: Spec) -> Part:
+    """A process's context; with more ranks than one also its buffers to the other GPUs."""
+    if spec.tensor == 1:
+        return Part(key=key, name=name, bytes=context, source=CUDA_CONTEXT.source)
+    source = f"{CUDA_CONTEXT.source}; and {gib(CUDA_LINKS.bytes)} of buffers, {CUDA_LINKS.source}"
+    return Part(key=key, name=f"{name} and links", bytes=context + CUDA_LINKS.bytes, source=source)
+
+
+def _host_parts(spec: Spec, rank: int, source: str, kv_bytes: int) -> Iterator[Part]:
+    held = rank * spec.tensor
+    yield Part(key="weights", name="weights in shared memory", bytes=held, source=source)
+    again = "engines still map the first one"
+    yield Part(key="reload", name="second copy during a reload", bytes=held, source=again)
+    processes = (
+        ("weight_cache", "weight-cache process", CPU_WEIGHT_CACHE),
+        ("engine", "engine process", CPU_ENGINE),
     )
+    for key, name, one in processes:
+        yield Part(key=key, name=name, bytes=one.bytes * spec.tensor, source=one.source)
+    yield Part(key="kv_cache", name="KV cache", bytes=kv_bytes * spec.tensor, source="engine.kv_cache")
 
 
-def _shm_bytes(spec: Spec, weight_bytes: int | None) -> int:
+def _shm_bytes(spec: Spec, weights: Weights) -> int:
     """The size of /dev/shm. On the CPU it holds the weights; on CUDA only queues between processes."""
     if spec.platform == "cuda":
         return SHM_SLACK.bytes + SHM_PER_RANK.bytes * spec.tensor
-    wanted = COPIES_IN_SHM * (weight_bytes or 0) + SHM_SLACK.bytes
+    wanted = COPIES_IN_SHM * (weights.rank or 0) * spec.tensor + SHM_SLACK.bytes
     return math.ceil(wanted / MIB) * MIB
 
 
 def _utilization(spec: Spec, rank: int | None, kv_bytes: int, memory: int | None) -> float | None:
-    """The share of a GPU for one engine, weights included; vLLM checks free memory against it."""
+    """The share of a GPU for one engine: weights that others hold, KV cache, graphs and activations.
+
+    vLLM 0.33 (v1/worker/utils.py, request_memory) wants this share, less the weights, to be free when the
+    worker looks, which is after its context and its links to other GPUs exist: so they are not in it.
+    Rounded down, for the same reason. `--kv-cache-memory-bytes` alone decides the size of the KV cache.
+    """
     if spec.platform != "cuda" or rank is None or not memory:
         return None
-    used = rank + kv_bytes + CUDA_CONTEXT.bytes + CUDA_RESERVE.bytes
-    return math.ceil(used / memory * 10000) / 10000
+    used = rank + kv_bytes + CUDA_GRAPHS.bytes + CUDA_ACTIVATIONS.bytes
+    return math.floor(used / memory * 10000) / 10000
 
 
-def _check_gpu(budget: Budget) -> list[Problem]:
-    if budget.memory_bytes is None or budget.total_bytes <= budget.memory_bytes:
+def _check_gpu(spec: Spec, model: LockedModel | None, budget: Budget) -> list[Problem]:
+    memory = budget.memory_bytes
+    if memory is None or budget.total_bytes <= memory:
         return []
-    over = budget.total_bytes - budget.memory_bytes
-    room = math.floor((budget.kv_cache_bytes - over) / GIB * 100) / 100
-    hint = f"engine.kv_cache.gib {room:g} would fit" if room > 0 else "use more GPUs (parallel.tensor)"
-    text = (
-        f"{gib(budget.total_bytes)} are needed on a GPU of {gib(budget.memory_bytes)}: {gib(over)} too much"
+    over = budget.total_bytes - memory
+    text = f"{gib(budget.total_bytes)} are needed on a GPU of {gib(memory)}: {gib(over)} too much"
+    room = budget.largest_kv_cache_bytes
+    assert room is not None
+    wish = KvWish(
+        tokens=spec.engine.kv_cache_tokens is not None,
+        concurrency=spec.engine.kv_cache_concurrency is not None,
+    )
+
+    without_roll = sum(part.bytes for part in budget.parts if not part.key.startswith("surge_"))
+    hint = nearest_plan(
+        room=room,
+        kv=budget.kv_layout,
+        length=budget.length_tokens,
+        wish=wish,
+        fits_without_roll=spec.engine.roll and without_roll <= memory,
+        fitting_tensor=next(
+            (n for n in _MORE_GPUS if n > spec.tensor and _fits(spec, model, n, memory)), None
+        ),
     )
     return [Problem(key="gpu.memory_gib", problem=text, hint=hint)]
+
+
+def _fits(spec: Spec, model: LockedModel | None, tensor: int, memory: int) -> bool:
+    """Whether the same wish fits when the model is split over so many GPUs of this size."""
+    wider = replace(spec, tensor=tensor)
+    facts = model.facts if model is not None else NO_FACTS
+    if spec.model.weight_gib is not None or spec.model.kv_bytes_per_token is not None:
+        return False  # These are numbers for the ranks of the wish.
+    try:
+        weights, kv = measure_weights(wider, model), measure_kv(wider, facts)
+        kv_bytes = _kv_cache_bytes(wider, kv, full_length(wider, facts))
+    except UserError:
+        return False
+    return sum(part.bytes for part in _parts(wider, weights, kv_bytes)) <= memory
 
 
 def _check_host(spec: Spec, budget: Budget, host: HostFacts) -> list[Problem]:
@@ -286,8 +306,3 @@ def _check_host(spec: Spec, budget: Budget, host: HostFacts) -> list[Problem]:
             text = f"{gib(budget.total_bytes)} are needed and GPU {gpu.uuid} has {gib(gpu.total_bytes)}"
             problems.append(Problem(key="gpu.memory_gib", problem=text, hint="lower engine.kv_cache"))
     return problems
-
-
-def gib(count: int) -> str:
-    """Bytes as GiB for people, two digits."""
-    return f"{count / GIB:.2f} GiB"

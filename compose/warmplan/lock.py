@@ -15,30 +15,13 @@ from typing import Final
 
 from warmplan.document import Json, read_document, to_json
 from warmplan.errors import Problem, UserError
+from warmplan.facts import NO_FACTS, Fields, ModelFacts, read_facts
 
 HEADERS: Final = "safetensors headers"
 SHAPES: Final = "the architecture's shapes, computed"
 SOURCES: Final = ("hub", "package", "local", "unresolved")
 _HEX64: Final = re.compile(r"[0-9a-f]{64}")
 _HEX40: Final = re.compile(r"[0-9a-f]{40}")
-
-
-@dataclass(frozen=True, kw_only=True)
-class ModelFacts:
-    """What the plan needs of config.json; None where the file says nothing. Sizes are counts, not bytes."""
-
-    architecture: str | None = None
-    dtype: str | None = None
-    quant_method: str | None = None
-    hidden_size: int | None = None
-    num_hidden_layers: int | None = None
-    num_attention_heads: int | None = None
-    num_key_value_heads: int | None = None
-    head_dim: int | None = None
-    max_position_embeddings: int | None = None
-    rope_type: str | None = None
-    sliding_window: int | None = None
-    kv_lora_rank: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +36,7 @@ class LockedModel:
     package: str | None = None
     weight_bytes: int | None = None
     weight_bytes_from: str | None = None
-    facts: ModelFacts = ModelFacts()
+    facts: ModelFacts = NO_FACTS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,6 +103,42 @@ def render_lock(lock: Lock) -> str:
     return "\n".join(lines) + "\n"
 
 
+@dataclass(frozen=True, kw_only=True)
+class LockChange:
+    """One difference between two locks: which entry, which field, what it was (None: not there) and is."""
+
+    name: str
+    revision: str
+    field: str
+    old: Json
+    new: Json
+
+
+def lock_changes(old: Lock, new: Lock) -> tuple[LockChange, ...]:
+    """What differs, entry by entry in the order of the file; an entry that comes or goes is one change."""
+    keys = sorted({(entry.name, entry.revision) for entry in (*old.models, *new.models)})
+    return tuple(change for name, revision in keys for change in _entry_changes(old, new, name, revision))
+
+
+def _entry_changes(old: Lock, new: Lock, name: str, revision: str) -> list[LockChange]:
+    before, after = (lock.find(name=name, revision=revision) for lock in (old, new))
+    if before is None or after is None:
+        there = [None if entry is None else entry.digest or entry.source for entry in (before, after)]
+        return [LockChange(name=name, revision=revision, field="entry", old=there[0], new=there[1])]
+    pairs = [
+        (field.name, getattr(before, field.name), getattr(after, field.name)) for field in fields(before)
+    ]
+    facts = [
+        (f"config.{field.name}", getattr(before.facts, field.name), getattr(after.facts, field.name))
+        for field in fields(before.facts)
+    ]
+    return [
+        LockChange(name=name, revision=revision, field=field, old=was, new=is_now)
+        for field, was, is_now in (*(pair for pair in pairs if pair[0] != "facts"), *facts)
+        if was != is_now
+    ]
+
+
 def _entry_lines(model: LockedModel) -> list[str]:
     lines = []
     for field in fields(model):
@@ -136,7 +155,7 @@ def _entry(entry: Json, problems: list[Problem], *, file: str) -> LockedModel:
     if not isinstance(entry, dict):
         problems.append(Problem(key="models", problem="every entry must be a table", file=file))
         entry = {}
-    reader = _Fields(entry, problems, file)
+    reader = Fields(entry, problems, file)
     config = entry.get("config")
     return LockedModel(
         name=reader.text("name") or reader.missing("name"),
@@ -147,79 +166,5 @@ def _entry(entry: Json, problems: list[Problem], *, file: str) -> LockedModel:
         package=reader.text("package"),
         weight_bytes=reader.integer("weight_bytes"),
         weight_bytes_from=reader.text("weight_bytes_from", one_of=(HEADERS, SHAPES)),
-        facts=_facts(_Fields(config if isinstance(config, dict) else {}, problems, file)),
+        facts=read_facts(Fields(config if isinstance(config, dict) else {}, problems, file)),
     )
-
-
-class _Fields:
-    """Reads fields of one JSON object and collects what is wrong."""
-
-    def __init__(self, content: Mapping[str, Json], problems: list[Problem], file: str) -> None:
-        self.content = content
-        self.problems = problems
-        self.file = file
-
-    def missing(self, key: str) -> str:
-        if self.content.get(key) is None:
-            self.problems.append(Problem(key=key, problem="is missing", file=self.file))
-        return ""
-
-    def text(
-        self, key: str, *, pattern: re.Pattern[str] | None = None, one_of: tuple[str, ...] = ()
-    ) -> str | None:
-        value = self.content.get(key)
-        if value is None:
-            return None
-        fits = isinstance(value, str) and (pattern is None or pattern.fullmatch(value) is not None)
-        if not fits or (one_of and value not in one_of):
-            self.problems.append(Problem(key=key, problem=f"cannot be {value!r}", file=self.file))
-            return None
-        return str(value)
-
-    def integer(self, key: str) -> int | None:
-        value = self.content.get(key)
-        if value is None or (isinstance(value, int) and not isinstance(value, bool) and value >= 0):
-            return value
-        self.problems.append(
-            Problem(key=key, problem=f"must be a whole number, not {value!r}", file=self.file)
-        )
-        return None
-
-
-def _facts(config: _Fields) -> ModelFacts:
-    """Read the fields of config.json, or of a lock entry, which has the same names where both have them."""
-    content = config.content
-    architectures = content.get("architectures")
-    quantization = content.get("quantization_config")
-    first = architectures[0] if isinstance(architectures, list) and architectures else None
-    method = quantization.get("quant_method") if isinstance(quantization, dict) else None
-    dtype = content.get("dtype") or content.get("torch_dtype")
-    return ModelFacts(
-        architecture=config.text("architecture") or (first if isinstance(first, str) else None),
-        dtype=dtype if isinstance(dtype, str) else None,
-        quant_method=config.text("quant_method") or (method if isinstance(method, str) else None),
-        hidden_size=config.integer("hidden_size"),
-        num_hidden_layers=config.integer("num_hidden_layers"),
-        num_attention_heads=config.integer("num_attention_heads"),
-        num_key_value_heads=config.integer("num_key_value_heads"),
-        head_dim=config.integer("head_dim"),
-        max_position_embeddings=config.integer("max_position_embeddings"),
-        rope_type=config.text("rope_type") or _rope_type(content),
-        sliding_window=_sliding_window(config),
-        kv_lora_rank=config.integer("kv_lora_rank"),
-    )
-
-
-def _rope_type(content: Mapping[str, Json]) -> str | None:
-    """How positions are stretched: transformers 5 writes `rope_parameters`, older ones `rope_scaling`."""
-    for name in ("rope_parameters", "rope_scaling"):
-        rope = content.get(name)
-        kind = (rope.get("rope_type") or rope.get("type")) if isinstance(rope, dict) else None
-        if isinstance(kind, str):
-            return kind
-    return None
-
-
-def _sliding_window(config: _Fields) -> int | None:
-    """The window in use: Qwen2 and Qwen3 may carry a size together with `use_sliding_window: false`."""
-    return None if config.content.get("use_sliding_window") is False else config.integer("sliding_window")

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from warmplan.budget import Budget, gib
 from warmplan.flags import compact_json
+from warmplan.memory import bar_lines, gib_number, meaning_lines
 from warmplan.plan import Plan
 
 
@@ -63,32 +63,16 @@ def _memory(plan: Plan) -> Iterator[str]:
     yield ""
     if budget.rank_weight_bytes is None:
         yield "The size of the weights is unknown: they are missing in the sum."
-    else:
-        source = budget.weight_bytes_from or "the manifest"
-        yield f"Size of the weights: {budget.weight_bytes} bytes, from {source}."
-    yield ""
+        yield ""
     yield f"| on {where} | GiB | bytes | from |"
     yield "|---|---:|---:|---|"
     for part in budget.parts:
-        yield f"| {part.name} | {gib(part.bytes).removesuffix(' GiB')} | {part.bytes} | {part.source} |"
-    yield f"| **sum** | **{gib(budget.total_bytes).removesuffix(' GiB')}** | {budget.total_bytes} | |"
+        yield f"| {part.name} | {gib_number(part.bytes)} | {part.bytes} | {part.source} |"
+    yield f"| **sum** | **{gib_number(budget.total_bytes)}** | {budget.total_bytes} | |"
     yield ""
-    yield from _meaning(budget)
-
-
-def _meaning(budget: Budget) -> Iterator[str]:
-    if budget.memory_bytes is not None:
-        left = budget.memory_bytes - budget.total_bytes
-        yield f"- One GPU has {gib(budget.memory_bytes)}; {gib(left)} stay free."
-    if budget.kv_cache_tokens is not None:
-        yield f"- KV cache: {budget.kv_cache_tokens} tokens of {budget.kv_bytes_per_token} bytes on one rank."
-    if budget.full_length_requests is not None:
-        yield f"- Requests of full length at the same time: {budget.full_length_requests:.1f}."
-    if budget.utilization is not None:
-        share = f"{budget.utilization:.4f}"
-        yield f"- `--gpu-memory-utilization` {share}: weights, KV cache and the engine's own, as a share."
-    shm = f"{budget.shm_bytes} bytes ({gib(budget.shm_bytes)})"
-    yield f"- /dev/shm: {shm}, a limit that is filled only as needed."
+    yield from (f"    {line}" for line in bar_lines(budget))
+    yield ""
+    yield from (f"- {line}" for line in meaning_lines(budget))
     yield ""
 
 

@@ -15,7 +15,7 @@ from warmplan.environment import Environment
 from warmplan.errors import UserError
 from warmplan.names import project_name
 from warmplan.spec_checks import check_together
-from warmplan.spec_values import Override, Values, gather
+from warmplan.spec_values import KV_CACHE_KEYS, Override, Values, gather
 
 __all__ = ["Override", "Setting", "Spec", "build_spec"]
 
@@ -39,6 +39,8 @@ class ModelWish:
     dtype: str
     quantization: str | None
     trust_remote_code: bool
+    weight_gib: float | None
+    kv_bytes_per_token: int | None
 
     @property
     def is_local(self) -> bool:
@@ -47,12 +49,14 @@ class ModelWish:
 
 @dataclass(frozen=True, kw_only=True)
 class EngineWish:
-    """The engine. Exactly one of `kv_cache_gib` and `kv_cache_tokens` is set; both are for one rank."""
+    """The engine. Exactly one of the three sizes of the KV cache is set; GiB and tokens are for one rank."""
 
     max_model_len: int | None
     max_num_seqs: int | None
     kv_cache_gib: float | None
     kv_cache_tokens: int | None
+    kv_cache_concurrency: float | None
+    roll: bool
     on_miss: str
     wait_seconds: int
     hang_seconds: int
@@ -99,6 +103,7 @@ class GpuWish:
     count: int
     devices: tuple[str, ...]
     memory_gib: float | None
+    headroom_gib: float
     architecture: str
 
 
@@ -148,7 +153,7 @@ def _derive(values: Values, environment: str) -> None:
         values.default("open_webui.url", f"http://localhost:{values.integer('open_webui.port')}")
     if values.has("parallel.tensor"):
         values.default("gpu.count", values.integer("parallel.tensor"))
-    if values.has("platform") and not values.was_given("engine.kv_cache.tokens"):
+    if values.has("platform") and not any(values.was_given(key) for key in KV_CACHE_KEYS):
         values.default("engine.kv_cache.gib", DEFAULT_KV_CACHE_GIB[values.text("platform")])
 
 
@@ -179,6 +184,8 @@ def _spec(values: Values, environment: str) -> Spec:
             dtype=values.text("model.dtype"),
             quantization=values.optional_text("model.quantization"),
             trust_remote_code=values.boolean("model.trust_remote_code"),
+            weight_gib=values.optional_number("model.weight_gib"),
+            kv_bytes_per_token=values.optional_integer("model.kv_bytes_per_token"),
         ),
         tensor=values.integer("parallel.tensor"),
         engine=_engine(values),
@@ -205,6 +212,7 @@ def _spec(values: Values, environment: str) -> Spec:
             count=values.integer("gpu.count"),
             devices=values.texts("gpu.devices"),
             memory_gib=values.optional_number("gpu.memory_gib"),
+            headroom_gib=values.number("gpu.headroom_gib"),
             architecture=values.text("gpu.architecture"),
         ),
         settings=settings,
@@ -217,6 +225,8 @@ def _engine(values: Values) -> EngineWish:
         max_num_seqs=values.optional_integer("engine.max_num_seqs"),
         kv_cache_gib=values.optional_number("engine.kv_cache.gib"),
         kv_cache_tokens=values.optional_integer("engine.kv_cache.tokens"),
+        kv_cache_concurrency=values.optional_number("engine.kv_cache.concurrency"),
+        roll=values.boolean("engine.roll"),
         on_miss=values.text("engine.on_miss"),
         wait_seconds=values.integer("engine.wait_seconds"),
         hang_seconds=values.integer("engine.hang_seconds"),

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from warmplan.compatibility import refuse_flag, refuse_variable
 from warmplan.flags import FLAGS, Scope, find_flag, refuse_value, unknown_flag_hint, variable_scope
-from warmplan.spec_values import Values
+from warmplan.spec_values import KV_CACHE_KEYS, Values
 
 _HUB_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*")
 _REVISION: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]*")
@@ -52,7 +52,9 @@ def _check_model(values: Values) -> None:
 
 
 def _check_kv_cache(values: Values) -> None:
-    values.add("engine.kv_cache.tokens", "contradicts engine.kv_cache.gib", "give one of the two")
+    first, *others = [key for key in KV_CACHE_KEYS if values.has(key)] or [""]
+    for other in others:
+        values.add(other, f"contradicts {first}", "give one of the two")
 
 
 def _check_arguments(values: Values) -> None:
@@ -205,7 +207,7 @@ def _check_gpu(values: Values) -> None:
 
 _CHECKS: Final[tuple[tuple[tuple[str, ...], Callable[[Values], None]], ...]] = (
     (("model.name", "model.revision"), _check_model),
-    (("engine.kv_cache.gib", "engine.kv_cache.tokens"), _check_kv_cache),
+    ((), _check_kv_cache),
     (("platform",), _check_arguments),
     ((), _check_variables),
     ((), _check_labels),

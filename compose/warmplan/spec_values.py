@@ -20,6 +20,7 @@ from warmplan.flags import Form, canonical, find_flag
 from warmplan.settings import KEYS, Key, Kind, find_key
 
 _INTEGER: Final = re.compile(r"[-+]?[0-9]+")
+KV_CACHE_KEYS: Final = ("engine.kv_cache.gib", "engine.kv_cache.tokens", "engine.kv_cache.concurrency")
 _NUMBER: Final = re.compile(r"[-+]?[0-9]+(\.[0-9]+)?")
 
 
@@ -123,6 +124,11 @@ class Values:
     def optional_number(self, key: str) -> float | None:
         value = self._found[key].value if key in self._found else None
         assert value is None or isinstance(value, (int, float))
+        return value
+
+    def number(self, key: str) -> float:
+        value = self.optional_number(key)
+        assert value is not None
         return value
 
     def boolean(self, key: str) -> bool:
@@ -327,8 +333,8 @@ def _override_value(values: Values, override: Override) -> _Wrong | None:
 
 
 def _drop_other_kv_cache(values: Values, name: str) -> None:
-    """An override of the one size of the KV cache replaces the other one of the file."""
-    for other in ("engine.kv_cache.gib", "engine.kv_cache.tokens"):
+    """An override of one size of the KV cache replaces those of the file."""
+    for other in KV_CACHE_KEYS:
         if other != name:
             values.drop(other)
 

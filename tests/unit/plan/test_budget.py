@@ -6,35 +6,7 @@ import pytest
 
 from support.wishes import CPU, CUDA, LOCKED, REPOSITORY, SMALL, plan_of
 from warmplan import GpuFacts, HostFacts, UserError, read_lock
-from warmplan.budget import CUDA_CONTEXT, CUDA_RESERVE, GIB, MIB, kv_bytes_per_token
-from warmplan.lock import ModelFacts
-
-QWEN3_8B = ModelFacts(
-    architecture="Qwen3ForCausalLM",
-    hidden_size=4096,
-    num_hidden_layers=36,
-    num_attention_heads=32,
-    num_key_value_heads=8,
-    head_dim=128,
-    max_position_embeddings=40960,
-)
-
-
-@pytest.mark.parametrize(
-    ("facts", "tensor", "expected"),
-    [
-        (SMALL, 1, 2 * 30 * 3 * 64 * 2),
-        (QWEN3_8B, 1, 2 * 36 * 8 * 128 * 2),
-        (QWEN3_8B, 2, 2 * 36 * 4 * 128 * 2),
-        (QWEN3_8B, 16, 2 * 36 * 1 * 128 * 2),
-        (replace(QWEN3_8B, sliding_window=4096), 1, None),
-        (replace(QWEN3_8B, kv_lora_rank=512), 1, None),
-        (replace(QWEN3_8B, architecture="JambaForCausalLM"), 1, None),
-        (ModelFacts(), 1, None),
-    ],
-)
-def test_bytes_of_one_token(facts: ModelFacts, tensor: int, expected: int | None) -> None:
-    assert kv_bytes_per_token(facts, tensor=tensor, value_bytes=2) == expected
+from warmplan.constants import CUDA_ACTIVATIONS, CUDA_GRAPHS, GIB, MIB
 
 
 @pytest.mark.parametrize(
@@ -91,9 +63,11 @@ def test_tokens_of_an_unknown_layout_are_refused() -> None:
 
 
 def test_a_request_of_full_length_must_fit() -> None:
-    with pytest.raises(UserError, match="holds 1456 tokens, and one request may have 8192") as raised:
+    with pytest.raises(UserError) as raised:
         plan_of(CPU + "engine: {kv_cache: {gib: 0.03125}}")
-    assert "give engine.kv_cache.gib 0.176 or more, or engine.max_model_len 1456 or less" in str(raised.value)
+    # Blocks of 128 tokens: 11 of them in 33 554 432 bytes, and 64 blocks are 188 743 680 bytes.
+    assert "0.03 GiB hold a request of 1408 tokens, and one may have 8192: 0.14 GiB" in str(raised.value)
+    assert "give engine.kv_cache.gib 0.176 or more, or engine.max_model_len 1408 or less" in str(raised.value)
     assert plan_of(CPU + "engine: {kv_cache: {gib: 0.176}}").locked
 
 
@@ -108,23 +82,33 @@ def test_longer_than_the_model_is_refused() -> None:
 
 def test_utilization_agrees_with_the_kv_cache() -> None:
     budget = plan_of(CUDA + "engine: {kv_cache: {gib: 10}}").budget
-    used = 269_030_016 + 10 * GIB + CUDA_CONTEXT.bytes + CUDA_RESERVE.bytes
+    used = 269_030_016 + 10 * GIB + CUDA_GRAPHS.bytes + CUDA_ACTIVATIONS.bytes
     assert budget.utilization is not None
-    assert 0 <= budget.utilization * 80 * GIB - used <= 80 * GIB / 10000
-    # vLLM 0.33, request_memory: the engine's share without the weights must be free when it starts, beside
-    # the weight cache with its context.
-    free = 80 * GIB - 269_030_016 - CUDA_CONTEXT.bytes
-    assert budget.utilization * 80 * GIB - 269_030_016 <= free
+    assert 0 <= used - budget.utilization * 80 * GIB <= 80 * GIB / 10000
+
+
+@pytest.mark.parametrize("roll", ["true", "false"])
+def test_vllm_finds_its_share_free_on_a_full_gpu(roll: str) -> None:
+    """vLLM 0.33, request_memory: the share without the weights is free once context and links exist."""
+    text = f"{CUDA}engine: {{roll: {roll}, kv_cache: {{gib: 1}}}}"
+    largest = plan_of(text).budget.largest_kv_cache_bytes
+    assert largest is not None
+    budget = plan_of(text, overrides={"engine.kv_cache.gib": f"{largest // MIB / 1024}"}).budget
+    others = [part.bytes for part in budget.parts if part.key != "headroom"]
+    own = budget.kv_cache_bytes + CUDA_GRAPHS.bytes + CUDA_ACTIVATIONS.bytes
+    free = 80 * GIB - (sum(others) - own)
+    assert budget.utilization is not None
+    assert 0 < budget.utilization * 80 * GIB - 269_030_016 <= free
 
 
 def test_what_does_not_fit_says_by_how_much() -> None:
     with pytest.raises(UserError) as raised:
         plan_of(CUDA + "engine: {kv_cache: {gib: 79}}")
     assert str(raised.value) == (
-        "error: gpu.memory_gib: 84.44 GiB are needed on a GPU of 80.00 GiB: 4.44 GiB too much\n"
-        "hint: engine.kv_cache.gib 74.55 would fit"
+        "error: gpu.memory_gib: 84.94 GiB are needed on a GPU of 80.00 GiB: 4.94 GiB too much\n"
+        "hint: engine.kv_cache.gib 74.05 would fit"
     )
-    assert plan_of(CUDA + "engine: {kv_cache: {gib: 74.55}}").locked
+    assert plan_of(CUDA + "engine: {kv_cache: {gib: 74.05}}").locked
 
 
 def test_a_copy_from_disk_is_planned_for() -> None:

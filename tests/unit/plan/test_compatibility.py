@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from support.wishes import CPU, CUDA, LOCKED, PINS, errors_of, plan_of
+from support.wishes import CPU, CUDA, LOCKED, PINS, SMALL, errors_of, plan_of
 from warmplan import UserError
 from warmplan.compatibility import refuse_quantisation, refuse_variable, refuse_version
 from warmplan.lock import ModelFacts
@@ -30,7 +30,7 @@ def test_wished_quantisation_is_refused_with_its_line(method: str) -> None:
 @pytest.mark.parametrize("method", [None, "fp8"])
 def test_fp8_and_unquantised_pass(method: str | None) -> None:
     assert refuse_quantisation(method, platform="cuda") is None
-    assert plan_of(CUDA, model=replace(LOCKED, facts=ModelFacts(quant_method=method))).locked
+    assert plan_of(CUDA, model=replace(LOCKED, facts=replace(SMALL, quant_method=method))).locked
 
 
 def test_unknown_quantisation_is_refused() -> None:

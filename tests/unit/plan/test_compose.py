@@ -101,11 +101,15 @@ CHANGES = (
     Change("model.dtype", "float16"),
     Change("model.quantization", "fp8"),
     Change("model.trust_remote_code", "true"),
+    Change("model.weight_gib", "0.3"),
+    Change("model.kv_bytes_per_token", "20000"),
     Change("parallel.tensor", "2"),
     Change("engine.max_model_len", "1024"),
     Change("engine.max_num_seqs", "4"),
     Change("engine.kv_cache.gib", "3"),
     Change("engine.kv_cache.tokens", "16384"),
+    Change("engine.kv_cache.concurrency", "4"),
+    Change("engine.roll", "true"),
     Change("engine.on_miss", "disk"),
     Change("engine.wait_seconds", "60"),
     Change("engine.hang_seconds", "60"),
@@ -126,6 +130,7 @@ CHANGES = (
     Change("gpu.count", "2"),
     Change("gpu.devices", "GPU-a"),
     Change("gpu.memory_gib", "70"),
+    Change("gpu.headroom_gib", "2"),
     Change("gpu.architecture", "sm90"),
 )
 BY_FLAG = (
