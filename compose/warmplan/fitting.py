@@ -30,20 +30,20 @@ def nearest_plan(
     fits_without_roll: bool,
     fitting_tensor: int | None,
 ) -> str:
-    """What would fit, the smallest change first.
+    """What would fit, the smallest change first; more GPUs only where no cache for a full request fits.
 
     `room` are the bytes of KV cache that would fit (negative: none). `fitting_tensor`: a larger number of
     GPUs for which the same wish fits.
     """
-    offers = [_smaller_cache(room, kv, length, wish)]
+    smaller = _smaller_cache(room, kv, length, wish)
+    offers = [smaller] if smaller is not None else []
     if fits_without_roll:
         offers.append("engine.roll false")
-    if fitting_tensor is not None:
+    if fitting_tensor is not None and (not offers or offers[0].startswith("engine.max_model_len")):
         offers.append(f"parallel.tensor {fitting_tensor}")
-    known = [offer for offer in offers if offer]
-    if not known:
+    if not offers:
         return "use a smaller or a quantised model, or larger GPUs"
-    return f"{' or '.join(known)} would fit"
+    return f"{' or '.join(offers)} would fit"
 
 
 def _smaller_cache(room: int, kv: KvLayout | None, length: int | None, wish: KvWish) -> str | None:

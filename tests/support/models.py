@@ -10,6 +10,7 @@ from pathlib import Path
 from warmplan.architecture import list_tensors, weight_format
 from warmplan.errors import Problem
 from warmplan.facts import Fields, ModelFacts, read_facts
+from warmplan.lock import HEADERS, LockedModel
 from warmplan.weights import Format, Tensor
 
 FOLDER = Path(__file__).resolve().parents[1] / "data/models"
@@ -25,6 +26,21 @@ class PublicModel:
     tensors: tuple[Tensor, ...] | None
     form: Format
     published_bytes: int | None
+
+
+def locked_model(name: str) -> LockedModel:
+    """That model as if it had been resolved, under the name that `support.wishes` uses."""
+    model = public_model(name)
+    size = model.published_bytes
+    return LockedModel(
+        name="Org/Model",
+        revision="main",
+        source="hub",
+        digest="ab" * 32,
+        weight_bytes=size,
+        weight_bytes_from=None if size is None else HEADERS,
+        facts=model.facts,
+    )
 
 
 @cache
