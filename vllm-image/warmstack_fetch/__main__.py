@@ -1,5 +1,10 @@
+import os
 import sys
 
-from warmstack_fetch.cli import main
+# Before huggingface_hub is imported: the root file system is read-only, and /tmp is memory.
+os.environ.setdefault("HF_HOME", "/hub/.cache")
+os.environ.setdefault("HF_XET_CHUNK_CACHE_SIZE_BYTES", "0")
+
+from warmstack_fetch.cli import main  # noqa: E402
 
 sys.exit(main())

@@ -5,7 +5,6 @@ Exit codes: 0 done; 1 find: none on disk; 2 it can't be had; 3 nobody to have it
 """
 
 import argparse
-import os
 import shutil
 import sys
 from pathlib import Path
@@ -101,8 +100,6 @@ def _from_hub(arguments: argparse.Namespace) -> Manifest:
     with staging(model_folder(arguments.hub, arguments.model)) as place:
         _clear_unless(place, commit)
         _say(f"downloading {arguments.model} at {commit}")
-        # huggingface_hub keeps notes under HF_HOME; the root file system of a container is read-only.
-        os.environ.setdefault("HF_HOME", str(place.parent / ".cache"))
         hub.download(arguments.model, commit, token, place)
         (place / ".commit").unlink()
         origin = Origin(model=arguments.model, revision=arguments.revision, source="hub", commit=commit)
