@@ -8,8 +8,18 @@ Flow, and the order of imports: document → environment → spec → identity �
 
 from warmplan.environment import Environment, read_environment
 from warmplan.errors import Problem, UserError
+from warmplan.explain import Explanation, FieldComparison, explain_identity, held_fields
 from warmplan.host import GpuFacts, HostFacts
-from warmplan.lock import Lock, LockedModel, model_from_manifest, read_lock, render_lock
+from warmplan.lock import (
+    Lock,
+    LockChange,
+    LockedModel,
+    lock_changes,
+    model_from_manifest,
+    read_lock,
+    render_lock,
+)
+from warmplan.memory import bar_pieces, meaning_lines, memory_facts
 from warmplan.pins import Pins, read_pins
 from warmplan.plan import Plan, plan_stack
 from warmplan.render import render_compose, render_plan
@@ -17,9 +27,12 @@ from warmplan.spec import Override, Setting, Spec, build_spec
 
 __all__ = [
     "Environment",
+    "Explanation",
+    "FieldComparison",
     "GpuFacts",
     "HostFacts",
     "Lock",
+    "LockChange",
     "LockedModel",
     "Override",
     "Pins",
@@ -28,7 +41,13 @@ __all__ = [
     "Setting",
     "Spec",
     "UserError",
+    "bar_pieces",
     "build_spec",
+    "explain_identity",
+    "held_fields",
+    "lock_changes",
+    "meaning_lines",
+    "memory_facts",
     "model_from_manifest",
     "plan_stack",
     "read_environment",

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from support.wishes import LOCKED, SMALL
-from warmplan import Lock, UserError, model_from_manifest, read_lock, render_lock
+from warmplan import Lock, UserError, lock_changes, model_from_manifest, read_lock, render_lock
 from warmplan.document import Json
 
 CONFIG: dict[str, Json] = {
@@ -93,3 +93,17 @@ def test_another_schema_is_refused(tmp_path: Path) -> None:
     (tmp_path / "lock.yaml").write_text("schema: 2\nmodels: []\n")
     with pytest.raises(UserError, match="must hold `schema: 1`"):
         read_lock(tmp_path / "lock.yaml")
+
+
+def test_what_changed_between_two_locks() -> None:
+    other = replace(LOCKED, name="Org/Other")
+    old = Lock().replaced(LOCKED).replaced(other)
+    moved = replace(LOCKED, commit="ef" * 20, digest="12" * 32, facts=replace(SMALL, head_dim=64))
+    found = [(c.name, c.field, c.old, c.new) for c in lock_changes(old, Lock().replaced(moved))]
+    assert found == [
+        ("Org/Model", "digest", LOCKED.digest, "12" * 32),
+        ("Org/Model", "commit", LOCKED.commit, "ef" * 20),
+        ("Org/Model", "config.head_dim", None, 64),
+        ("Org/Other", "entry", LOCKED.digest, None),
+    ]
+    assert lock_changes(old, old) == ()
