@@ -126,13 +126,18 @@ class Chat:
     def last_message(self) -> Locator:
         return self.messages.last
 
+    @property
+    def stop_button(self) -> Locator:
+        """There for as long as an answer is awaited or grows."""
+        return self.page.get_by_role("button", name="Stop", exact=True)
+
     def expect_sent(self, text: str) -> None:
         """The message stands there, and the place of its answer below it."""
         expect(self.messages.nth(-2)).to_contain_text(text)
 
     def expect_end(self, *, seconds: float = 60) -> str:
         """Wait until the answer has ended, well or badly. Its text."""
-        expect(self.page.get_by_role("button", name="Stop", exact=True)).to_be_hidden(timeout=seconds * 1000)
+        expect(self.stop_button).to_be_hidden(timeout=seconds * 1000)
         return self.last_message.inner_text()
 
     def ask(self, text: str, *, seconds: float = 60) -> str:
@@ -142,19 +147,16 @@ class Chat:
         expect(self.last_message).to_contain_text(re.compile(r"\w+\W+\w+"), timeout=seconds * 1000)
         return self.expect_end(seconds=seconds)
 
-    def watch_answer(self, *, seconds: float = 60) -> list[int]:
-        """The lengths that the answer had while it grew, and at its end."""
-        lengths: list[int] = []
+    def watch_growth(self, *, steps: int, seconds: float = 60) -> list[int]:
+        """The lengths that the answer has while it grows, until it has had `steps` or ends."""
+        lengths = [len(self.last_message.inner_text())]
         deadline = time.monotonic() + seconds
-        stop = self.page.get_by_role("button", name="Stop", exact=True)
-        while True:
-            running = stop.is_visible()
+        while len(lengths) < steps and (self.stop_button.is_visible() or len(lengths) == 1):
             length = len(self.last_message.inner_text())
-            if not lengths or length != lengths[-1]:
+            if length != lengths[-1]:
                 lengths.append(length)
-            if not running and len(lengths) > 1:
-                return lengths
-            assert time.monotonic() < deadline, f"the answer did not end; lengths so far: {lengths}"
+            assert time.monotonic() < deadline, f"the answer does not grow; lengths so far: {lengths}"
+        return lengths
 
     def screenshot(self, name: str) -> Path:
         ARTEFACTS.mkdir(exist_ok=True)
