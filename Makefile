@@ -9,7 +9,7 @@ quoted = '$(subst ','\'',$(value $(1)))'
 # $(call option,MODEL,--model): nothing unless MODEL stands on the make line.
 option = $(if $(filter command line,$(origin $(1))),$(2) $(call quoted,$(1)))
 flag = $(if $(filter command line,$(origin $(1))),$(if $(filter-out no 0 false,$($(1))),$(2)))
-known := MODEL ENV PORT WEBUI_PORT DRILL REPEAT REPLACE_WEIGHTS PROJECT INSTALL_DOCKER LEVEL SERVICE VOLUMES
+known := MODEL ENV PORT WEBUI_PORT DRILL REPEAT REPLACE_WEIGHTS PROJECT INSTALL_DOCKER LEVEL SERVICE VOLUMES OVERRIDE
 given := $(foreach name,$(.VARIABLES),$(if $(filter command line,$(origin $(name))),$(name)))
 unknown := $(filter-out $(known) PYTHON,$(given))
 $(if $(unknown),$(error $(unknown): not a variable of this project; there are $(known)))
@@ -25,8 +25,8 @@ wish = $(env) $(call option,MODEL,--model) $(call option,PORT,--port) $(call opt
 help: ## print the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 20; echo; echo '  On the make line: $(known)'
 
-up: ## bring the stack up and say where to chat (ENV MODEL PORT WEBUI_PORT PROJECT REPLACE_WEIGHTS INSTALL_DOCKER)
-	@scripts/warm up $(project) $(wish) $(docker) $(call flag,REPLACE_WEIGHTS,--replace-weights)
+up: ## bring the stack up and say where to chat (ENV MODEL PORT WEBUI_PORT PROJECT REPLACE_WEIGHTS OVERRIDE INSTALL_DOCKER)
+	@scripts/warm up $(project) $(wish) $(docker) $(call flag,REPLACE_WEIGHTS,--replace-weights) $(call option,OVERRIDE,--override)
 
 restart: ## recycle the engine and prove that it mapped the held weights (PROJECT)
 	@scripts/warm restart $(target)

@@ -199,8 +199,12 @@ class Docker:
             "exec", container, *argv, check=check, quiet=quiet, timeout_seconds=timeout_seconds
         )
 
-    def compose(self, *, project: str, file: Path, project_directory: Path) -> Compose:
-        return Compose(docker=self, project=project, file=file, project_directory=project_directory)
+    def compose(
+        self, *, project: str, file: Path, project_directory: Path, override: Path | None = None
+    ) -> Compose:
+        return Compose(
+            docker=self, project=project, file=file, project_directory=project_directory, override=override
+        )
 
     def mask(self, text: str) -> str:
         for secret in sorted((s for s in self.secrets if s), key=len, reverse=True):
@@ -271,9 +275,12 @@ class Compose:
     project: str
     file: Path
     project_directory: Path
+    override: Path | None = None  # laid over `file`, as Compose merges files
 
     def arguments(self, *arguments: str) -> tuple[str, ...]:
-        where = ("--project-directory", str(self.project_directory), "--file", str(self.file))
+        where = ["--project-directory", str(self.project_directory), "--file", str(self.file)]
+        if self.override is not None:
+            where += ["--file", str(self.override)]
         return ("compose", "--project-name", self.project, *where, *arguments)
 
     def run(self, *arguments: str, quiet: bool = False, check: bool = True, **options: Any) -> Completed:

@@ -23,10 +23,10 @@ BUILD_BYTES = 10 * GIB
 ROOM_BYTES = 1 * GIB
 
 
-def check_wish(spec: Spec, project: Project) -> None:
+def check_wish(spec: Spec, project: Project, *, asks_runtime: bool = True) -> None:
     """Before images are built: GPUs, ports and the local model folder."""
     docker = project.docker
-    if spec.platform == "cuda" and not has_nvidia_runtime(docker):
+    if spec.platform == "cuda" and asks_runtime and not has_nvidia_runtime(docker):
         hint = "install the NVIDIA Container Toolkit and its Docker runtime, or use ENV=cpu"
         problem = Problem(key="platform", problem="Docker has no usable NVIDIA runtime here", hint=hint)
         raise UserError([problem], exit_code=3)

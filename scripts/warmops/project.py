@@ -59,6 +59,11 @@ class Project:
         return self.folder / "compose.yaml"
 
     @property
+    def override_file(self) -> Path:
+        """What the last `up` was told to lay over the generated file; there only when it was."""
+        return self.folder / "override.yaml"
+
+    @property
     def secrets(self) -> Path:
         return self.folder / "secrets"
 
@@ -72,7 +77,10 @@ class Project:
 
     def compose_with(self, file: Path) -> Compose:
         """The project under another Compose file: what would be, before it is."""
-        return self.docker.compose(project=self.name, file=file, project_directory=self.folder)
+        override = self.override_file if self.override_file.exists() else None
+        return self.docker.compose(
+            project=self.name, file=file, project_directory=self.folder, override=override
+        )
 
     def remembered(self) -> Remembered:
         """Settings of the last `up`. Raises UserError (exit code 2) when there was none for this project."""

@@ -12,6 +12,8 @@ import json
 import shlex
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +57,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--replace-weights", action="store_true", help="drop held weights when a change needs it"
     )
+    parser.add_argument(
+        "--override",
+        type=Path,
+        metavar="FILE",
+        help="a Compose file laid over the generated one, for what this host is special in",
+    )
+    parser.add_argument("--no-build", action="store_true", help="take the images as they are, by their tags")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -66,13 +75,16 @@ def run(arguments: argparse.Namespace) -> int:
     spec = build_spec(environment=read_environment(folder), overrides=overrides)
     show_settings(spec)
     project = Project(name=spec.project, docker=docker)
-    preflight.check_wish(spec, project)
+    # An override may hand over GPUs in a way of its own, so Docker's runtime is only asked about without one.
+    preflight.check_wish(spec, project, asks_runtime=arguments.override is None)
     pins = read_pins(ROOT / "compose" / "pins.yaml")
-    _build_images(docker, spec, pins)
+    if not arguments.no_build:
+        _build_images(docker, spec, pins)
     times.note("images")
     plan = make_plan(docker, spec, pins, folder)
     times.note("model")
-    changes = _look(project, plan, replace=arguments.replace_weights)
+    with _override_in_force(project, arguments.override):
+        changes = _look(project, plan, replace=arguments.replace_weights)
     settings = remember(project, plan, spec, overrides)
     bring_up(project, plan, changes)
     times.note("containers")
@@ -164,6 +176,29 @@ def _look(project: Project, plan: Plan, *, replace: bool) -> Changes:
     (project.folder / "plan.md").write_text(render_plan(plan), encoding="utf-8")
     _say_whether_committed(project, plan)
     return changes
+
+
+@contextmanager
+def _override_in_force(project: Project, given: Path | None) -> Iterator[None]:
+    """The override that this `up` was told, or none; when the block fails, the one before it again."""
+    if given is not None and not given.is_file():
+        raise failure(f"--override {given}: there is no such file", "give a Compose file", exit_code=2)
+    project.folder.mkdir(parents=True, exist_ok=True)
+    path = project.override_file
+    before = path.read_bytes() if path.exists() else None
+    _put(path, given.read_bytes() if given is not None else None)
+    try:
+        yield
+    except BaseException:
+        _put(path, before)
+        raise
+
+
+def _put(path: Path, content: bytes | None) -> None:
+    if content is None:
+        path.unlink(missing_ok=True)
+    else:
+        path.write_bytes(content)
 
 
 def _show_changes(changes: Changes) -> None:
