@@ -10,11 +10,13 @@ from warmplan.environment import Environment, read_environment
 from warmplan.errors import Problem, UserError
 from warmplan.explain import Explanation, FieldComparison, explain_identity, held_fields
 from warmplan.host import GpuFacts, HostFacts
+from warmplan.host_wishes import host_overrides
 from warmplan.lock import (
     Lock,
     LockChange,
     LockedModel,
     lock_changes,
+    model_from_config,
     model_from_manifest,
     read_lock,
     render_lock,
@@ -45,9 +47,11 @@ __all__ = [
     "build_spec",
     "explain_identity",
     "held_fields",
+    "host_overrides",
     "lock_changes",
     "meaning_lines",
     "memory_facts",
+    "model_from_config",
     "model_from_manifest",
     "plan_stack",
     "read_environment",

@@ -94,6 +94,28 @@ def model_from_manifest(manifest: Mapping[str, Json]) -> LockedModel:
     return model
 
 
+def model_from_config(
+    *, name: str, revision: str, config: Mapping[str, Json], weight_bytes: int | None = None
+) -> LockedModel:
+    """The entry for a model of which only config.json was read: to plan for it, not to bring it up.
+
+    `weight_bytes` is the sum of the safetensors headers or the index when that was read too. Errors:
+    `UserError` (exit code 2) for values of a wrong type.
+    """
+    problems: list[Problem] = []
+    facts = read_facts(Fields(config, problems, "config.json"))
+    if problems:
+        raise UserError(problems)
+    return LockedModel(
+        name=name,
+        revision=revision,
+        source="unresolved",
+        weight_bytes=weight_bytes,
+        weight_bytes_from=None if weight_bytes is None else HEADERS,
+        facts=facts,
+    )
+
+
 def render_lock(lock: Lock) -> str:
     """The text of lock.yaml; reading it gives the same lock."""
     lines = ["# Written by `make lock`: what names and revisions meant when they were resolved.", "schema: 1"]

@@ -1,13 +1,16 @@
 """docs/environment.md: the table of keys as a page, so that the documentation cannot fall behind.
 
-In: the tables of `settings`, `compatibility` and `flags`. Out: Markdown. It adds no fact of its own.
+In: the tables of `settings`, `compatibility`, `flags`, `architecture` and `constants`. Out: Markdown. It adds
+no fact of its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from warmplan.architecture import FAMILIES
 from warmplan.compatibility import FEATURES, MODES, QUANTISATIONS, VERSIONS, refuse_mode
+from warmplan.constants import CONSTANTS, GIB
 from warmplan.flags import FLAGS, Scope, compact_json
 from warmplan.settings import KEYS, Key, Kind
 
@@ -72,6 +75,20 @@ def _rest() -> Iterator[str]:
         yield f"| `{entry.method}` | {answer} |"
     yield ""
     yield "Any other method is refused until it has been tried."
+    yield ""
+    yield "## Models whose memory is computed"
+    yield ""
+    yield "From config.json, tensor by tensor: weights of each rank, and the KV cache of a token. Others need"
+    yield "`model.weight_gib` (unless safetensors headers were read) and `model.kv_bytes_per_token`."
+    yield ""
+    yield f"{', '.join(f'`{name}`' for name in sorted(FAMILIES))}."
+    yield ""
+    yield "## Sizes that no formula gives"
+    yield ""
+    yield "| what | GiB | bytes | source |"
+    yield "|---|---:|---:|---|"
+    for constant in CONSTANTS:
+        yield f"| {constant.name} | {constant.bytes / GIB:.2f} | {constant.bytes} | {constant.source} |"
     yield ""
     yield "## Modes"
     yield ""

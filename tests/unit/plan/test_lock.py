@@ -6,7 +6,15 @@ from pathlib import Path
 import pytest
 
 from support.wishes import LOCKED, SMALL
-from warmplan import Lock, UserError, lock_changes, model_from_manifest, read_lock, render_lock
+from warmplan import (
+    Lock,
+    UserError,
+    lock_changes,
+    model_from_config,
+    model_from_manifest,
+    read_lock,
+    render_lock,
+)
 from warmplan.document import Json
 
 CONFIG: dict[str, Json] = {
@@ -107,3 +115,10 @@ def test_what_changed_between_two_locks() -> None:
         ("Org/Other", "entry", LOCKED.digest, None),
     ]
     assert lock_changes(old, old) == ()
+
+
+def test_a_config_alone_is_enough_to_plan() -> None:
+    model = model_from_config(name="Org/Model", revision="v1", config=CONFIG)
+    assert (model.source, model.digest, model.weight_bytes, model.facts) == ("unresolved", None, None, SMALL)
+    with pytest.raises(UserError, match="hidden_size: must be a whole number"):
+        model_from_config(name="Org/Model", revision="v1", config={**CONFIG, "hidden_size": "many"})
