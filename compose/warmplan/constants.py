@@ -70,6 +70,8 @@ CONSTANTS: Final = (
 COPIES_IN_SHM: Final = 2
 # Tokens of one block, vLLM's default per platform; sizes in tokens round up to it.
 BLOCK_TOKENS: Final = {"cpu": 128, "cuda": 16}
+# The largest that a backend for latent attention chooses by itself (v1/attention/backends/mla).
+LATENT_BLOCK_TOKENS: Final = 128
 # Tokens that one step computes at most, vLLM 0.33 (engine/arg_utils.py): for `vllm serve` on a GPU with 70
 # GiB and more, on a smaller one, and on the CPU for each rank.
 BATCHED_TOKENS_LARGE: Final = 8192

@@ -19,6 +19,7 @@ from warmplan.constants import (
     BLOCK_TOKENS,
     GIB,
     LARGE_GPU_BYTES,
+    LATENT_BLOCK_TOKENS,
     STEPS_IN_FLIGHT,
 )
 from warmplan.errors import Problem, UserError
@@ -78,7 +79,8 @@ def measure_weights(spec: Spec, model: LockedModel | None, *, tensor: int | None
 
 def measure_kv(spec: Spec, facts: ModelFacts, *, tensor: int | None = None) -> KvLayout | None:
     """The KV cache of one rank per token, or None when it is not known."""
-    block = _whole_number(spec, "block-size") or BLOCK_TOKENS[spec.platform]
+    usual = BLOCK_TOKENS[spec.platform] if facts.kv_lora_rank is None else LATENT_BLOCK_TOKENS
+    block = _whole_number(spec, "block-size") or usual
     if spec.model.kv_bytes_per_token is not None:
         return by_hand(spec.model.kv_bytes_per_token, block=block)
     value_bytes = _kv_value_bytes(spec)

@@ -98,6 +98,25 @@ def test_a_long_request_of_gemma_3_by_hand() -> None:
     assert layout("gemma-3-1b-it").request_bytes(32768) == (2048 + 6 * window) * block
 
 
+# What the planner inside vLLM 0.32.0 (v1/core/kv_cache_utils.py) answered for these layers and 8 GiB, with
+# blocks of 16 tokens and 16384 tokens in flight: blocks, requests of full length, bytes of one.
+@pytest.mark.parametrize(
+    ("name", "length", "blocks", "requests", "request_bytes"),
+    [
+        ("gpt-oss-20b", 131072, 21845, 2.368021680216802, 3627417600),
+        ("gemma-3-1b-it", 32768, 131072, 15.622407628128725, 549847040),
+        ("gemma-2-9b", 8192, 3120, 3.0439024390243903, 2821324800),
+        ("mistral-7b-v0.1", 32768, 4096, 3.1975019516003123, 2686451712),
+        ("llama-3.1-8b", 8192, 4096, 8.0, 1073741824),
+    ],
+)
+def test_as_vllm_plans_it(name: str, length: int, blocks: int, requests: float, request_bytes: int) -> None:
+    found = layout(name)
+    assert 8 * 1024**3 // found.block_bytes == blocks
+    assert found.requests(8 * 1024**3, length=length) == requests
+    assert found.request_bytes(length) == request_bytes
+
+
 def test_windows_can_be_switched_off() -> None:
     found = layout("gpt-oss-20b", windows=False)
     assert (found.full_layers, found.window) == (24, None)

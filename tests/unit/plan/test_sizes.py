@@ -50,6 +50,12 @@ def test_fewer_tokens_in_flight_on_a_smaller_gpu() -> None:
     assert budget(CUDA, "gpt-oss-20b", **wish).kv_cache_bytes == (8192 + 1033) * 12 * 16 * 2048
 
 
+def test_latent_attention_has_larger_blocks() -> None:
+    """DeepSeek-V2-Lite, one request of 1000 tokens: 8 blocks of 128, 27 layers of 1152 bytes."""
+    wish = {"engine__max_model_len": "1000", "engine__kv_cache__concurrency": "1"}
+    assert budget(CUDA, "deepseek-v2-lite", **wish).kv_cache_bytes == 8 * 128 * 27 * 1152
+
+
 def test_a_rank_of_a_split_model() -> None:
     found = budget(TWO, "llama-3.1-8b", engine__max_model_len="8192")
     # Half of all but 65 norms of 4096, which are on both.
