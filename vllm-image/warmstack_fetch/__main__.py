@@ -5,6 +5,6 @@ import sys
 os.environ.setdefault("HF_HOME", "/hub/.cache")
 os.environ.setdefault("HF_XET_CHUNK_CACHE_SIZE_BYTES", "0")
 
-from warmstack_fetch.cli import main  # noqa: E402
+from warmstack_fetch.cli import main
 
 sys.exit(main())

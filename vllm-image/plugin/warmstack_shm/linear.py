@@ -4,9 +4,12 @@ vLLM's stock kernels keep their packed weights inside the process (oneDNN handle
 empty parameter behind: nothing is left that could be shared. In: a layer. Out: the layer with a weight that
 can be shared, in one of two layouts:
 
-- `packed`: VNNI-packed by vLLM's AVX512-bf16 kernels: the speed of the stock kernels, other rounding than
-theirs;
-- `plain`: as in the checkpoint: runs on any CPU, equal to stock bit by bit, about half the speed in decoding.
+- `packed`: VNNI-packed by vLLM's AVX512-bf16 kernels: the speed of the stock kernels;
+- `plain`: as in the checkpoint: runs on any CPU, about half the speed in decoding.
+
+Both round other than the stock kernels do on a processor with AMX (measured: greedy texts part after some
+words); on one without it `plain` was equal to stock bit by bit. Mapped and loaded from disk are equal within
+one layout.
 
 Refuses to know: who loads, daemon or engine; vLLM says whether the weights were processed before.
 """
