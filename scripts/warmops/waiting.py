@@ -21,6 +21,7 @@ from warmops.evidence import LogLine, StartEvidence, classify_start
 from warmops.project import Project, Remembered
 
 _LOOK_SECONDS = 0.5
+_MAX_CONTAINER_RESTARTS = 3
 # A start that makes no step for so long is reported, not waited for; a large model's load is one step.
 _PATIENCE_SECONDS = 3600.0
 _STEPS = (
@@ -117,7 +118,8 @@ def _engine_is_ready(project: Project, settings: Remembered, progress: Progress)
     if evidence.mark("gave-up") is not None:
         raise _gave_up(project, "vllm", evidence.sentence or "no reason given", log)
     for container in (cache, engine):
-        if container.state in ("exited", "dead"):
+        # A first process that cannot even start is started again and again by the restart policy.
+        if container.state in ("exited", "dead") or container.restarts > _MAX_CONTAINER_RESTARTS:
             sentence = f"its container ended with code {container.exit_code}"
             raise _gave_up(project, container.service, sentence, project.log(container))
     return False
