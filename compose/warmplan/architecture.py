@@ -33,13 +33,14 @@ class Family:
     shared_gate: bool = False
     expert_bias: bool = False
     sinks: bool = False
+    rotary_tables: int = 1
 
 
 FAMILIES: Final[dict[str, Family]] = {
     "DeepseekV2ForCausalLM": Family(query_bias=False),
     "DeepseekV3ForCausalLM": Family(query_bias=False),
     "Gemma2ForCausalLM": Family(layer_norms=4, tied=True),
-    "Gemma3ForCausalLM": Family(layer_norms=4, tied=True, head_norms=True),
+    "Gemma3ForCausalLM": Family(layer_norms=4, tied=True, head_norms=True, rotary_tables=2),
     "GemmaForCausalLM": Family(query_bias=False, tied=True),
     "GptOssForCausalLM": Family(expert_bias=True, sinks=True),
     "LlamaForCausalLM": Family(),
@@ -77,6 +78,23 @@ def list_tensors(facts: ModelFacts) -> tuple[Tensor, ...] | None:
         return None
     tensors = (*_ends(facts, family, shape), *_layers(facts, family, shape))
     return None if any(tensor is None for tensor in tensors) else tuple(t for t in tensors if t is not None)
+
+
+def table_bytes(facts: ModelFacts, value_bytes: int) -> int:
+    """Bytes of what vLLM makes beside the weights and keeps with them, whole on every rank.
+
+    The sines and cosines of every position, one table for all layers (two where windows have their own), in
+    32 bits for latent attention and gpt-oss; and four 32-bit scales for a layer's attention. 0 when the
+    architecture is not known.
+    """
+    family, size = find_family(facts), head_size(facts)
+    positions, layers = facts.max_position_embeddings, facts.num_hidden_layers
+    latent = facts.kv_lora_rank is not None
+    width = facts.qk_rope_head_dim if latent else size
+    if family is None or positions is None or layers is None or width is None:
+        return 0
+    each = 4 if latent or family.sinks else value_bytes
+    return family.rotary_tables * positions * width * each + layers * 4 * 4
 
 
 def weight_format(facts: ModelFacts, value_bytes: int) -> Format:

@@ -36,6 +36,8 @@ from warmplan.spec import Spec
 
 # Numbers of GPUs that are tried for a plan that does not fit.
 _MORE_GPUS: Final = (2, 4, 8, 16)
+_TABLES: Final = "tables that vLLM keeps beside the weights"
+_TABLES_FROM: Final = "positions of the model times rotary size"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,7 +127,7 @@ def compute_budget(*, spec: Spec, model: LockedModel | None, host: HostFacts | N
         request_bytes=kv.request_bytes(length) if kv is not None and length is not None else None,
         full_length_requests=kv.requests(kv_bytes, length=length or 1) if kv is not None and known else None,
         shm_bytes=_shm_bytes(spec, weights),
-        utilization=_utilization(spec, weights.rank, kv_bytes, memory),
+        utilization=_utilization(spec, weights, kv_bytes, memory),
         parts=parts,
         total_bytes=sum(part.bytes for part in parts),
         memory_bytes=memory,
@@ -171,10 +173,12 @@ def _parts(spec: Spec, weights: Weights, kv_bytes: int) -> Iterator[Part]:
     rank, source = weights.rank or 0, weights.source or "unknown"
     copy = Part(key="copy", name="engine's own copy after a miss", bytes=rank, source="engine.on_miss: disk")
     if spec.platform == "cpu":
-        yield from _host_parts(spec, rank, source, kv_bytes)
+        yield from _host_parts(spec, weights, source, kv_bytes)
     else:
         held = "weights, held by the weight cache"
         yield Part(key="weights", name=held, bytes=rank, source=source)
+        if weights.tables:
+            yield Part(key="tables", name=_TABLES, bytes=weights.tables, source=_TABLES_FROM)
         yield _constant("weight_cache_context", "weight cache, CUDA context", CUDA_CONTEXT.bytes, spec)
         yield from _engine_parts(spec, "engine", "", kv_bytes)
     if spec.engine.on_miss == "disk":
@@ -204,11 +208,13 @@ def _constant(key: str, name: str, context: int, spec: Spec) -> Part:
     return Part(key=key, name=f"{name} and links", bytes=context + CUDA_LINKS.bytes, source=source)
 
 
-def _host_parts(spec: Spec, rank: int, source: str, kv_bytes: int) -> Iterator[Part]:
-    held = rank * spec.tensor
+def _host_parts(spec: Spec, weights: Weights, source: str, kv_bytes: int) -> Iterator[Part]:
+    held, tables = (weights.rank or 0) * spec.tensor, weights.tables * spec.tensor
     yield Part(key="weights", name="weights in shared memory", bytes=held, source=source)
+    if tables:
+        yield Part(key="tables", name=_TABLES, bytes=tables, source=_TABLES_FROM)
     again = "engines still map the first one"
-    yield Part(key="reload", name="second copy during a reload", bytes=held, source=again)
+    yield Part(key="reload", name="second copy during a reload", bytes=held + tables, source=again)
     processes = (
         ("weight_cache", "weight-cache process", CPU_WEIGHT_CACHE),
         ("engine", "engine process", CPU_ENGINE),
@@ -226,16 +232,16 @@ def _shm_bytes(spec: Spec, weights: Weights) -> int:
     return math.ceil(wanted / MIB) * MIB
 
 
-def _utilization(spec: Spec, rank: int | None, kv_bytes: int, memory: int | None) -> float | None:
+def _utilization(spec: Spec, weights: Weights, kv_bytes: int, memory: int | None) -> float | None:
     """The share of a GPU for one engine: weights that others hold, KV cache, graphs and activations.
 
     vLLM 0.33 (v1/worker/utils.py, request_memory) wants this share, less the weights, to be free when the
     worker looks, which is after its context and its links to other GPUs exist: so they are not in it.
     Rounded down, for the same reason. `--kv-cache-memory-bytes` alone decides the size of the KV cache.
     """
-    if spec.platform != "cuda" or rank is None or not memory:
+    if spec.platform != "cuda" or weights.rank is None or not memory:
         return None
-    used = rank + kv_bytes + CUDA_GRAPHS.bytes + CUDA_ACTIVATIONS.bytes
+    used = weights.rank + weights.tables + kv_bytes + CUDA_GRAPHS.bytes + CUDA_ACTIVATIONS.bytes
     return math.floor(used / memory * 10000) / 10000
 
 

@@ -19,6 +19,7 @@ _FREE: Final = "·"
 # A letter for each part of a bar; parts that share one are one piece of the picture.
 _LETTERS: Final = {
     "weights": "W",
+    "tables": "W",
     "reload": "R",
     "copy": "M",
     "kv_cache": "K",
@@ -31,7 +32,7 @@ _LETTERS: Final = {
     "headroom": "h",
 }
 _LEGEND: Final = {
-    "W": "weights",
+    "W": "weights and tables",
     "R": "second copy during a reload",
     "M": "copy after a miss",
     "K": "KV cache",

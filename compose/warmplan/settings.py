@@ -142,7 +142,7 @@ KEYS: Final = (
         minimum=0.001,
         default_text="computed",
         moves=Moves.YES,
-        doc="GiB of weights that one rank holds, for a model whose size the plan cannot compute.",
+        doc="GiB of weights that one rank holds, tables included, where the plan cannot compute them.",
     ),
     Key(
         name="model.kv_bytes_per_token",

@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import Final
 
-from warmplan.architecture import list_tensors, weight_format
+from warmplan.architecture import list_tensors, table_bytes, weight_format
 from warmplan.constants import (
     BATCHED_TOKENS,
     BATCHED_TOKENS_LARGE,
@@ -45,11 +45,15 @@ BY_HAND: Final = (
 
 @dataclass(frozen=True, kw_only=True)
 class Weights:
-    """Bytes: of the whole checkpoint, and of what one rank holds; None while nobody has told."""
+    """Bytes: of the whole checkpoint, and of what one rank holds; None while nobody has told.
+
+    `tables` is what vLLM makes and keeps beside them on every rank.
+    """
 
     whole: int | None
     rank: int | None
     source: str | None
+    tables: int = 0
 
 
 def measure_weights(spec: Spec, model: LockedModel | None, *, tensor: int | None = None) -> Weights:
@@ -60,7 +64,8 @@ def measure_weights(spec: Spec, model: LockedModel | None, *, tensor: int | None
     count = tensor or spec.tensor
     whole = model.weight_bytes if model is not None else None
     if spec.model.weight_gib is not None:
-        return Weights(whole=whole, rank=int(spec.model.weight_gib * GIB), source="model.weight_gib")
+        told = int(spec.model.weight_gib * GIB)
+        return Weights(whole=whole, rank=told, source="model.weight_gib")
     if model is None:
         return Weights(whole=None, rank=None, source=None)
     facts = model.facts
@@ -69,11 +74,12 @@ def measure_weights(spec: Spec, model: LockedModel | None, *, tensor: int | None
     if tensors is None or shapes is None or not _agree(shapes, whole):
         return _even_share(model, shapes, count)
     ranks = Ranks(count=count, expert_parallel=_switch(spec, "enable-expert-parallel"))
-    told = "; the safetensors headers agree" if model.weight_bytes_from == HEADERS else ""
+    agree = "; the safetensors headers agree" if model.weight_bytes_from == HEADERS else ""
     return Weights(
         whole=whole or shapes,
         rank=_served_bytes(spec, facts, tensors, ranks),
-        source=f"shapes in config.json{told}",
+        source=f"shapes in config.json{agree}",
+        tables=table_bytes(facts, _served_value_bytes(spec)),
     )
 
 

@@ -64,9 +64,9 @@ def test_a_wish_that_does_not_fit_is_an_error_with_an_offer(tmp_path: Path) -> N
     told = plan("--env", "gpu-tp2", "--set", "engine.kv_cache.gib=60", folder=tmp_path)
     assert told.returncode == 2
     assert (
-        "error: gpu.memory_gib: 97.20 GiB are needed on a GPU of 79.00 GiB: 18.20 GiB too much" in told.stderr
+        "error: gpu.memory_gib: 97.21 GiB are needed on a GPU of 79.00 GiB: 18.21 GiB too much" in told.stderr
     )
-    assert "hint: engine.kv_cache.gib 41.79 would fit" in told.stderr
+    assert "hint: engine.kv_cache.gib 41.78 would fit" in told.stderr
 
 
 def test_a_new_model_on_two_gpus_planned_from_a_folder(tmp_path: Path) -> None:

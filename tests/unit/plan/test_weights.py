@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from support.models import NAMES, public_model
 from warmplan import UserError
+from warmplan.architecture import table_bytes
 from warmplan.weights import (
     Format,
     Ranks,
@@ -84,6 +85,25 @@ def test_latent_attention_repeats_what_makes_the_latent() -> None:
     latent = [tensor for tensor in model.tensors if tensor.name == "latent"]
     # 27 layers, 512 + 64 rows of 2048.
     assert rank_bytes(latent, BF16, Ranks(count=8)) == 27 * 576 * 2048 * 2
+
+
+def test_tables_are_the_bytes_that_are_mapped_beside_the_weights() -> None:
+    """vLLM 0.32.0 on the CPU maps 270 079 072 bytes of SmolLM2-135M, whose weights are 269 030 016."""
+    assert table_bytes(public_model("smollm2-135m-instruct").facts, 2) == 270_079_072 - 269_030_016
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("llama-3.1-8b", 131072 * 128 * 2 + 32 * 16),
+        ("gemma-3-1b-it", 2 * 32768 * 256 * 2 + 26 * 16),
+        ("deepseek-v3", 163840 * 64 * 4 + 61 * 16),
+        ("gpt-oss-20b", 131072 * 64 * 4 + 24 * 16),
+        ("qwen3-next-80b-a3b", 0),
+    ],
+)
+def test_tables_by_hand(name: str, expected: int) -> None:
+    assert table_bytes(public_model(name).facts, 2) == expected
 
 
 def test_fp8_in_tiles_by_hand() -> None:

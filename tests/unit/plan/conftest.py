@@ -1,0 +1,6 @@
+"""Property tests: the same examples in every run, and no time limit for one, as other work shares the machine."""
+
+from hypothesis import settings
+
+settings.register_profile("plan", deadline=None, derandomize=True)
+settings.load_profile("plan")
