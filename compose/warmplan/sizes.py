@@ -27,7 +27,7 @@ from warmplan.facts import ModelFacts
 from warmplan.kv import KvLayout, by_hand, plan_kv
 from warmplan.lock import HEADERS, LockedModel
 from warmplan.spec import Spec
-from warmplan.weights import Format, Ranks, Tensor, checkpoint_bytes, rank_bytes
+from warmplan.weights import Format, Ranks, Tensor, check_heads, checkpoint_bytes, rank_bytes
 
 # Ways of stretching positions after which `max_position_embeddings` still is the longest length.
 _UNSTRETCHED: Final = frozenset({None, "default", "llama3"})
@@ -63,6 +63,8 @@ def measure_weights(spec: Spec, model: LockedModel | None, *, tensor: int | None
     """
     count = tensor or spec.tensor
     whole = model.weight_bytes if model is not None else None
+    if model is not None and model.facts.num_attention_heads:
+        check_heads(model.facts.num_attention_heads, count)
     if spec.model.weight_gib is not None:
         told = int(spec.model.weight_gib * GIB)
         return Weights(whole=whole, rank=told, source="model.weight_gib")

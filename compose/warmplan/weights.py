@@ -102,6 +102,11 @@ def rank_bytes(tensors: Iterable[Tensor], form: Format, ranks: Ranks, rank: int 
     return sum(_part(tensor, form, ranks, rank) for tensor in tensors if tensor.loaded)
 
 
+def check_heads(heads: int, count: int) -> None:
+    """vLLM divides the attention heads of every model over the ranks, whatever else it repeats."""
+    _units_of_rank(Tensor(name="query", copies=1, units=heads, split=Split.HEADS), Ranks(count=count))
+
+
 def check_split(tensors: Iterable[Tensor], ranks: Ranks) -> None:
     """Raise `UserError` when vLLM would refuse to split one of these over so many ranks."""
     for tensor in tensors:

@@ -1,4 +1,4 @@
-"""Property tests: the same examples in every run, and no time limit for one, as other work shares the machine."""
+"""Property tests: the same examples in every run, and no time limit for one: others share the machine."""
 
 from hypothesis import settings
 

@@ -116,9 +116,9 @@ def test_a_copy_from_disk_is_planned_for() -> None:
     assert disk.total_bytes - refuse.total_bytes == 269_030_016
 
 
-def test_two_ranks_hold_half_each() -> None:
-    budget = plan_of(CUDA + "parallel: {tensor: 2}").budget
-    assert budget.rank_weight_bytes == 269_030_016 // 2
+def test_three_ranks_hold_a_third_each() -> None:
+    budget = plan_of(CUDA + "parallel: {tensor: 3}").budget
+    assert budget.rank_weight_bytes == 269_030_016 // 3
 
 
 def gpu(uuid: str, gib: int = 80) -> GpuFacts:

@@ -103,7 +103,7 @@ CHANGES = (
     Change("model.trust_remote_code", "true"),
     Change("model.weight_gib", "0.3"),
     Change("model.kv_bytes_per_token", "20000"),
-    Change("parallel.tensor", "2"),
+    Change("parallel.tensor", "3"),
     Change("engine.max_model_len", "1024"),
     Change("engine.max_num_seqs", "4"),
     Change("engine.kv_cache.gib", "3"),

@@ -28,7 +28,7 @@ def held_by(plan: Plan) -> dict[str, str]:
         CPU + "engine: {arguments: {enforce-eager: true}}",
         CUDA + HARD,
         CUDA.replace("Org/Model", "Org/Model, dtype: float16, quantization: fp8, trust_remote_code: true"),
-        CUDA + "parallel: {tensor: 2}",
+        CUDA + "parallel: {tensor: 3}",
         CUDA + "engine: {arguments: {enable-expert-parallel: false}}",
     ],
 )
@@ -43,7 +43,7 @@ def test_a_container_explains_as_the_plan_that_made_it(text: str) -> None:
     ("text", "name", "held", "wanted"),
     [
         (CUDA.replace("Org/Model", "Org/Model, dtype: float16"), "dtype", "auto", "float16"),
-        (CUDA + "parallel: {tensor: 2}", "tensor", "1", "2"),
+        (CUDA + "parallel: {tensor: 3}", "tensor", "1", "3"),
         (CUDA + "engine: {arguments: {kv-cache-dtype: fp8}}", "--kv-cache-dtype", "not set", "fp8"),
         (CUDA + "engine: {environment: {VLLM_USE_DEEP_GEMM: 0}}", "VLLM_USE_DEEP_GEMM", "not set", "0"),
     ],

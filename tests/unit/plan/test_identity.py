@@ -28,7 +28,7 @@ def test_name_and_revision_do_not_matter_only_content_does() -> None:
         CUDA.replace("Org/Model", "Org/Model, dtype: float16"),
         CUDA.replace("Org/Model", "Org/Model, quantization: fp8"),
         CUDA.replace("Org/Model", "Org/Model, trust_remote_code: true"),
-        CUDA + "parallel: {tensor: 2}",
+        CUDA + "parallel: {tensor: 3}",
         CUDA + "engine: {arguments: {kv-cache-dtype: fp8}}",
         CUDA + "engine: {arguments: {hf-overrides: {a: 1}}}",
         CUDA + "engine: {environment: {VLLM_USE_DEEP_GEMM: 0}}",

@@ -167,7 +167,7 @@ def test_own_chat_settings_win() -> None:
 
 
 def test_cpu_runs_eager_in_one_process() -> None:
-    one, two = plan_of(CPU).engine, plan_of(CPU + "parallel: {tensor: 2}").engine
+    one, two = plan_of(CPU).engine, plan_of(CPU + "parallel: {tensor: 3}").engine
     assert "--enforce-eager" in one.command
     assert dict(one.environment)["VLLM_ENABLE_V1_MULTIPROCESSING"] == "0"
     assert "VLLM_ENABLE_V1_MULTIPROCESSING" not in dict(two.environment)

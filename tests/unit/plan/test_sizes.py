@@ -140,6 +140,13 @@ def test_a_split_that_vllm_refuses() -> None:
     assert "hint: use 4 or 8" in error
 
 
+def test_heads_are_divided_in_every_model() -> None:
+    model = locked_model("qwen3-next-80b-a3b")
+    error = refusal(TWO.replace("tensor: 2", "tensor: 3"), model, model__weight_gib="9")
+    assert "parallel.tensor: vLLM cannot split 16 attention heads over 3 ranks" in error
+    assert "hint: use 2 or 4" in error
+
+
 # (model, wish, offer in the hint)
 TOO_MUCH = [
     ("llama-3.1-8b", {"engine.kv_cache.gib": "70"}, "engine.kv_cache.gib 59.31"),
