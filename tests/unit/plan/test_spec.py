@@ -33,6 +33,16 @@ def test_make_line_wins_and_says_so() -> None:
     assert origins["engine.arguments.compilation-config"] == ({"level": 3}, "make line")
 
 
+def test_one_size_of_the_kv_cache_is_enough() -> None:
+    lines = "engine:\n  kv_cache:\n    tokens: 4096\n    concurrency: 2\n    gib: 1\n"
+    assert errors_of(CPU + lines) == (
+        "error: try/environment.yaml:5: engine.kv_cache.tokens: contradicts engine.kv_cache.gib\n"
+        "hint: give one of the two\n"
+        "error: try/environment.yaml:6: engine.kv_cache.concurrency: contradicts engine.kv_cache.gib\n"
+        "hint: give one of the two"
+    )
+
+
 def test_override_of_one_kv_size_replaces_the_other() -> None:
     spec = spec_of(CPU + "engine: {kv_cache: {gib: 2}}", {"engine.kv_cache.tokens": "4096"})
     assert (spec.engine.kv_cache_gib, spec.engine.kv_cache_tokens) == (None, 4096)
