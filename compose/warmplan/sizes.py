@@ -56,12 +56,12 @@ class Weights:
     tables: int = 0
 
 
-def measure_weights(spec: Spec, model: LockedModel | None, *, tensor: int | None = None) -> Weights:
-    """The weights of one rank when the model is split over `tensor` ranks (None: as the spec says).
+def measure_weights(spec: Spec, model: LockedModel | None) -> Weights:
+    """The weights of one rank.
 
     Errors: `UserError` (exit code 2) when vLLM cannot split the model so.
     """
-    count = tensor or spec.tensor
+    count = spec.tensor
     whole = model.weight_bytes if model is not None else None
     if model is not None and model.facts.num_attention_heads:
         check_heads(model.facts.num_attention_heads, count)
@@ -72,8 +72,10 @@ def measure_weights(spec: Spec, model: LockedModel | None, *, tensor: int | None
         return Weights(whole=None, rank=None, source=None)
     facts = model.facts
     tensors = list_tensors(facts)
-    shapes = None if tensors is None else checkpoint_bytes(tensors, _stored_format(facts))
-    if tensors is None or shapes is None or not _agree(shapes, whole):
+    if tensors is None:
+        return _even_share(model, None, count)
+    shapes = checkpoint_bytes(tensors, _stored_format(facts))
+    if not _agree(tensors, _stored_format(facts), whole):
         return _even_share(model, shapes, count)
     ranks = Ranks(count=count, expert_parallel=_switch(spec, "enable-expert-parallel"))
     agree = "; the safetensors headers agree" if model.weight_bytes_from == HEADERS else ""
@@ -85,7 +87,7 @@ def measure_weights(spec: Spec, model: LockedModel | None, *, tensor: int | None
     )
 
 
-def measure_kv(spec: Spec, facts: ModelFacts, *, tensor: int | None = None) -> KvLayout | None:
+def measure_kv(spec: Spec, facts: ModelFacts) -> KvLayout | None:
     """The KV cache of one rank per token, or None when it is not known."""
     usual = BLOCK_TOKENS[spec.platform] if facts.kv_lora_rank is None else LATENT_BLOCK_TOKENS
     block = _whole_number(spec, "block-size") or usual
@@ -96,7 +98,7 @@ def measure_kv(spec: Spec, facts: ModelFacts, *, tensor: int | None = None) -> K
         return None
     return plan_kv(
         facts,
-        ranks=tensor or spec.tensor,
+        ranks=spec.tensor,
         value_bytes=value_bytes,
         block=block,
         in_flight=STEPS_IN_FLIGHT * _batched_tokens(spec),
@@ -147,8 +149,14 @@ def _even_share(model: LockedModel, shapes: int | None, count: int) -> Weights:
     return Weights(whole=whole, rank=math.ceil(whole / count), source=f"{source}{share}")
 
 
-def _agree(shapes: int, whole: int | None) -> bool:
-    return whole is None or abs(shapes - whole) <= _AGREEMENT * whole
+def _agree(tensors: tuple[Tensor, ...], form: Format, whole: int | None) -> bool:
+    """Whether the headers tell of these tensors.
+
+    Some checkpoints (Qwen3-0.6B) store the output matrix although it is the embedding; it is not loaded.
+    """
+    shapes = checkpoint_bytes(tensors, form)
+    twice = checkpoint_bytes((tensor for tensor in tensors if tensor.name == "embedding"), form)
+    return whole is None or any(abs(one - whole) <= _AGREEMENT * whole for one in (shapes, shapes + twice))
 
 
 def _served_bytes(spec: Spec, facts: ModelFacts, tensors: tuple[Tensor, ...], ranks: Ranks) -> int:

@@ -101,6 +101,22 @@ def test_headers_win_over_shapes_that_are_not_the_models() -> None:
     assert "config.json stands for 16060522496 bytes" in found.weight_bytes_from
 
 
+def test_an_output_matrix_that_is_stored_twice_is_held_once() -> None:
+    """Qwen3-0.6B: tied, yet 311 tensors with 1 503 264 768 bytes hold the embedding a second time."""
+    facts = replace(
+        public_model("qwen3-8b").facts,
+        hidden_size=1024,
+        intermediate_size=3072,
+        num_hidden_layers=28,
+        num_attention_heads=16,
+        tie_word_embeddings=True,
+    )
+    model = replace(locked_model("qwen3-8b"), weight_bytes=1_503_264_768, facts=facts)
+    found = plan_of(CUDA, model=model).budget
+    assert found.rank_weight_bytes == 1_503_264_768 - 151936 * 1024 * 2
+    assert found.weight_bytes == 1_503_264_768
+
+
 def test_a_roll_counts_a_second_engine() -> None:
     wish = {"engine__max_model_len": "8192"}
     alone = budget(CUDA, "llama-3.1-8b", **wish)
