@@ -108,8 +108,12 @@ def show(report: Report, folder: Path) -> None:
             if not finding.ok:
                 text = f"{run.kind} #{run.repetition}: {finding.name}: expected {finding.expected}, "
                 console.print(text + f"found {finding.found}", style="red", markup=False)
-    middle = ", ".join(f"{name} {value:.2f} s" for name, value in medians(report.runs).items())
-    console.print(f"medians: {middle}" if middle else "nothing was measured", markup=False)
+    for kind in dict.fromkeys(run.kind for run in report.runs):
+        found = medians([run for run in report.runs if run.kind == kind])
+        middle = ", ".join(f"{name} {value:.2f} s" for name, value in found.items())
+        console.print(f"{kind}, median: {middle or 'nothing was measured'}", markup=False, highlight=False)
+    if report.bench is not None:
+        console.print(f"stock / warm to the first token: {report.bench.ratio:.2f}", markup=False)
     console.print(f"report: {folder / 'report.html'}", markup=False, soft_wrap=True)
 
 
