@@ -92,8 +92,7 @@ def test_a_recreated_ui_keeps_its_users_and_chats_and_stays_closed(chat: Chat, s
     assert "Paris" in chat.ask(QUESTION)
     place = chat.page.url
     stack.compose("up", "--detach", "--no-deps", "--force-recreate", "--wait", "open-webui")
-    chat.page.goto(place)
-    chat.wait_for_the_input()
+    chat.open_chat(place)
     expect(chat.last_message).to_contain_text("Paris")
     assert "Paris" in chat.ask(QUESTION)
     stranger = {"name": "Stranger", "email": "stranger@example.com", "password": "a-password-1"}

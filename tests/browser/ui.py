@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from playwright.sync_api import Browser, Locator, Page, Request, StorageState, expect, sync_playwright
+from playwright.sync_api import Browser, Error, Locator, Page, Request, StorageState, expect, sync_playwright
 
 ARTEFACTS = Path(__file__).parents[2] / ".artefacts"
 # No update, no field trial, no sign-in service: Chromium itself asks for nothing.
@@ -30,6 +30,7 @@ CHROMIUM_FLAGS = (
     "--no-first-run",
     "--no-proxy-server",
 )
+NETWORK_CHANGED = "net::ERR_NETWORK_CHANGED"
 
 
 def chromium_binary() -> str:
@@ -51,11 +52,16 @@ def chromium() -> Iterator[Browser]:
 
 @dataclass(kw_only=True)
 class Chat:
-    """One browser window. `requests` are the addresses that the page asked for."""
+    """One browser window.
+
+    `requests` are the addresses that the page asked for, `cut_requests` those that Chromium cut because an
+    interface of this host came or went, as each start and stop of a container makes it.
+    """
 
     page: Page
     url: str
     requests: list[str] = field(default_factory=list)
+    cut_requests: list[str] = field(default_factory=list)
 
     @classmethod
     def open(cls, browser: Browser, url: str, *, signed_in: StorageState | None = None) -> Chat:
@@ -67,6 +73,7 @@ class Chat:
         page.set_default_timeout(30_000)
         chat = cls(page=page, url=url)
         page.on("request", chat._note)
+        page.on("requestfailed", chat._note_failure)
         return chat
 
     @property
@@ -77,6 +84,10 @@ class Chat:
     def _note(self, request: Request) -> None:
         self.requests.append(request.url)
 
+    def _note_failure(self, request: Request) -> None:
+        if request.failure == NETWORK_CHANGED:
+            self.cut_requests.append(request.url)
+
     @property
     def input(self) -> Locator:
         return self.page.locator("#chat-input")
@@ -85,8 +96,25 @@ class Chat:
     def model_selector(self) -> Locator:
         return self.page.locator("button[id^='model-selector-']:visible").first
 
+    def load(self, url: str) -> None:
+        """Open a page of the user interface; again when Chromium cut its requests (see `cut_requests`)."""
+        shown = self.input.or_(self.whats_new).or_(self.page.locator("input[type=email]"))
+        broken = self.page.get_by_text("500: Internal Error")
+        for _ in range(5):
+            self.cut_requests.clear()
+            try:
+                self.page.goto(url)
+            except Error as error:
+                if NETWORK_CHANGED not in error.message:
+                    raise
+                continue
+            expect(shown.or_(broken).first).to_be_visible(timeout=60_000)
+            if not (broken.is_visible() and self.cut_requests):
+                break
+        expect(shown.first).to_be_visible()
+
     def sign_in(self, email: str, password: str) -> None:
-        self.page.goto(f"{self.url}/auth")
+        self.load(f"{self.url}/auth")
         self.page.fill("input[type=email]", email)
         self.page.fill("input[type=password]", password)
         self.page.click("button[type=submit]")
@@ -94,17 +122,24 @@ class Chat:
 
     def open_home(self) -> None:
         """The start page, signed in already."""
-        self.page.goto(self.url)
+        self.open_chat(self.url)
+
+    def open_chat(self, url: str) -> None:
+        """The page of an earlier chat, signed in already."""
+        self.load(url)
         self.wait_for_the_input()
+
+    @property
+    def whats_new(self) -> Locator:
+        return self.page.get_by_role("button", name=re.compile("Okay, Let's Go"))
 
     def wait_for_the_input(self) -> None:
         """An admin's first visit is covered by "What's New", which takes all clicks until it is closed."""
-        whats_new = self.page.get_by_role("button", name=re.compile("Okay, Let's Go"))
-        expect(self.input.or_(whats_new).first).to_be_visible(timeout=60_000)
+        expect(self.input.or_(self.whats_new).first).to_be_visible(timeout=60_000)
         with contextlib.suppress(AssertionError):
-            expect(whats_new).to_be_visible(timeout=2_000)
-            whats_new.click()
-            expect(whats_new).to_be_hidden()
+            expect(self.whats_new).to_be_visible(timeout=2_000)
+            self.whats_new.click()
+            expect(self.whats_new).to_be_hidden()
         expect(self.input).to_be_visible()
 
     def pick_model(self, model: str) -> None:
