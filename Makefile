@@ -49,8 +49,8 @@ down: ## stop everything but the weight cache: the weights stay held (PROJECT)
 down-all: ## stop everything and free the weights (PROJECT VOLUMES)
 	@scripts/warm down $(target) --all $(call flag,VOLUMES,--volumes)
 
-plan: ## print what an environment would run and the memory it needs (ENV)
-	@scripts/warm plan $(env)
+plan: ## print what an environment would run and the memory it needs (ENV MODEL)
+	@scripts/warm plan $(wish)
 
 render: ## write compose.yaml and plan.md of every environment (ENV)
 	@scripts/warm render $(env)

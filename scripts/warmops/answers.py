@@ -74,7 +74,13 @@ def ask(
     A model without a chat template is asked for a plain completion. Raises AnswerError for any refusal, for a
     stream that was cut, and for an answer of no token at all.
     """
-    common = {"model": model, "temperature": 0, "max_tokens": max_tokens, "stream": True}
+    common = {
+        "model": model,
+        "temperature": 0,
+        "max_tokens": max_tokens,
+        "stream": True,
+        "return_token_ids": True,
+    }
     chat = {**common, "messages": [{"role": "user", "content": question}]}
     try:
         return _stream(f"{base_url}/v1/chat/completions", chat, api_key, timeout)
@@ -87,6 +93,7 @@ def ask(
 def _stream(url: str, body: dict[str, Any], api_key: str | None, timeout: float) -> Answer:
     sent_at, begun = time.time(), time.monotonic()
     pieces: list[str] = []
+    token_ids: list[int] = []
     first: float | None = None
     finish: str | None = None
     model = ""
@@ -102,8 +109,10 @@ def _stream(url: str, body: dict[str, Any], api_key: str | None, timeout: float)
                 model = str(event.get("model", model))
                 for choice in event.get("choices", []):
                     piece = choice.get("text") or choice.get("delta", {}).get("content") or ""
-                    if piece and first is None:
+                    tokens = choice.get("token_ids") or []
+                    if (piece or tokens) and first is None:
                         first = time.monotonic() - begun
+                    token_ids.extend(tokens)
                     pieces.append(piece)
                     finish = choice.get("finish_reason") or finish
     except requests.RequestException as error:
@@ -114,7 +123,7 @@ def _stream(url: str, body: dict[str, Any], api_key: str | None, timeout: float)
     if first is None:
         raise AnswerError("the answer holds no token")
     return Answer(
-        text="".join(pieces),
+        text="".join(pieces) if "".join(pieces).strip() else _spelled(token_ids),
         model=model,
         finish_reason=finish,
         first_token_seconds=first,
@@ -134,6 +143,11 @@ def _events(response: requests.Response) -> Iterator[dict[str, Any]]:
         value = json.loads(data)
         if isinstance(value, dict):
             yield value
+
+
+def _spelled(token_ids: list[int]) -> str:
+    """Tokens without text, such as a random-weight model makes: they can be compared all the same."""
+    return f"tokens {' '.join(map(str, token_ids))}"
 
 
 def _headers(api_key: str | None) -> dict[str, str]:

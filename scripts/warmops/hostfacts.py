@@ -1,6 +1,6 @@
 """Facts of this host that decide whether a stack can run here: memory, disk, ports, GPUs.
 
-In: nothing but the host. Out: numbers. What they must be is the matter of `preflight` and of the plan's budget.
+In: nothing but the host. Out: numbers. What they must be, `preflight` and the budget know.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def memory_kib(field: str, *, meminfo: Path = Path("/proc/meminfo")) -> int:
 
 
 def has_nvidia_runtime(docker: Docker) -> bool:
-    """Whether containers can get this host's NVIDIA GPUs: Docker knows the runtime and the driver shows a GPU."""
+    """Whether containers can get NVIDIA GPUs here: Docker knows the runtime and the driver shows a GPU."""
     told = docker.capture("info", "--format", "{{json .Runtimes}}", check=False)
     return told.ok and '"nvidia"' in told.stdout and bool(gpu_facts())
 

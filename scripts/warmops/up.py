@@ -36,6 +36,7 @@ from warmplan import (
     Plan,
     Spec,
     build_spec,
+    host_overrides,
     model_from_manifest,
     plan_stack,
     read_environment,
@@ -72,7 +73,10 @@ def run(arguments: argparse.Namespace) -> int:
     docker = Docker()
     folder = choose_environment(arguments.env, lambda: has_nvidia_runtime(docker))
     overrides = read_overrides(arguments, directory=Path.cwd())
-    spec = build_spec(environment=read_environment(folder), overrides=overrides)
+    environment = read_environment(folder)
+    # What nobody wrote about the GPUs, the host says.
+    told = host_overrides(environment=environment, overrides=overrides, host=read_host(docker, "cuda"))
+    spec = build_spec(environment=environment, overrides=(*overrides, *told))
     show_settings(spec)
     project = Project(name=spec.project, docker=docker)
     # An override may hand over GPUs in a way of its own, so Docker's runtime is only asked about without one.

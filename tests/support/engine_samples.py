@@ -5,8 +5,8 @@ import struct
 from pathlib import Path
 from typing import Any
 
-from supervisor.states import State
-from supervisor.status import Status
+from warmstack_supervisor.states import State
+from warmstack_supervisor.status import Status
 
 
 def tensors(*spans: tuple[int, int]) -> bytes:

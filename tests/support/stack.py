@@ -139,7 +139,7 @@ def docker(*arguments: str, check: bool = True) -> str:
 
 @contextlib.contextmanager
 def running_stack(*, name: str, env: str = "cpu", arguments: tuple[str, ...] = ()) -> Iterator[Stack]:
-    """A stack of its own on free ports; its logs are printed on failure, and it is removed with its volumes."""
+    """A stack of its own on free ports; prints its logs on failure, and is removed with its volumes."""
     stack = Stack(project=f"wstest-{name}", port=free_port(), webui_port=free_port(), env=env)
     try:
         stack.up(*arguments)

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from supervisor.serving import UnixStatusServer
-from supervisor.status import Status
 from support.engine_samples import make_model, make_status
 from support.pid_one import Program, program
 from support.waiting import free_port, wait_until
 from warmstack_shared.checkpoint import files_stamp, read_digest
 from warmstack_shared.processes import all_pids
+from warmstack_supervisor.serving import UnixStatusServer
+from warmstack_supervisor.status import Status
 
 MISMATCH = "CacheConfigMismatchError: WeightCacheKey mismatch on fields: ['revision']"
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from warmstack_shared.segment_names import segment_prefix, segments_of
 from warmstack_shm.hooks import HOOKS, Hook, HookMissingError, check_hooks, hooks_of
-from warmstack_shm.names import segment_prefix, segments_of
 
 
 def modules_like_vllm() -> dict[str, Any]:

@@ -6,9 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.memory import Room, Supply, _cgroup_limit, judge
-from supervisor.states import State
-from supervisor.status import health_of, metrics_of
 from support.engine_samples import make_status
 from warmstack_engine.arguments import without_weight_cache
 from warmstack_engine.pids import NotPossibleError, collides, move_past, threads_needed
@@ -17,6 +14,9 @@ from warmstack_shared.backoff import BackOff
 from warmstack_shared.children import Exit, exit_of
 from warmstack_shared.marks import mark_line
 from warmstack_shared.processes import all_pids, descendants
+from warmstack_supervisor.memory import Room, Supply, _cgroup_limit, judge
+from warmstack_supervisor.states import State
+from warmstack_supervisor.status import health_of, metrics_of
 
 MIB = 2**20
 

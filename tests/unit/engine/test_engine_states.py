@@ -4,7 +4,15 @@ from itertools import product
 
 import pytest
 
-from supervisor.states import IMPOSSIBLE, TRANSITIONS, Action, Event, ImpossibleTransitionError, State, step
+from warmstack_supervisor.states import (
+    IMPOSSIBLE,
+    TRANSITIONS,
+    Action,
+    Event,
+    ImpossibleTransitionError,
+    State,
+    step,
+)
 
 
 def test_every_pair_is_decided_once() -> None:

@@ -56,7 +56,7 @@ def supervisor(folder: Path, wish: dict[str, Any], **changes: str) -> Iterator[S
     } | changes
     arguments = ["--model", str(model), "--weight-cache-socket-dir", str(folder / "ranks")]
     arguments += ["--weight-cache-health-port", str(free_port())]
-    with program("supervisor", arguments, environment, folder, wish) as running:
+    with program("warmstack_supervisor", arguments, environment, folder, wish) as running:
         yield Supervisor(running, socket, port, model)
 
 

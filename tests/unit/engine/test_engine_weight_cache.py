@@ -15,14 +15,14 @@ from typing import Any
 import pytest
 
 import warmstack_probe
-from supervisor.holding import Holding, NoAnswerError, ask_ranks
-from supervisor.serving import UnixStatusServer
-from supervisor.states import State
 from support.engine_samples import make_model, make_status
 from warmstack_engine.settings import Settings, read_settings
 from warmstack_engine.weight_cache import Miss, NotYet, check_files, judge_status, wait_for_cache
 from warmstack_shared.checkpoint import files_stamp, read_digest
 from warmstack_shared.errors import Failure
+from warmstack_supervisor.holding import Holding, NoAnswerError, ask_ranks
+from warmstack_supervisor.serving import UnixStatusServer
+from warmstack_supervisor.states import State
 
 ENVIRONMENT = {
     "WARMSTACK_IDENTITY": "a" * 64,
@@ -207,7 +207,7 @@ def test_probe(
 ) -> None:
     path = str(tmp_path / "s.sock")
     monkeypatch.setattr(warmstack_probe, "SUPERVISOR_SOCKET", path)
-    monkeypatch.setattr("supervisor.serving.time.monotonic", lambda: 101.0)
+    monkeypatch.setattr("warmstack_supervisor.serving.time.monotonic", lambda: 101.0)
     with UnixStatusServer(path, lambda: make_status(state=State(state))) as server:
         thread = threading.Thread(target=server.handle_request)
         thread.start()

@@ -17,10 +17,10 @@ import torch
 from vllm.logger import configure_logging, init_logger
 from vllm.model_executor.model_loader.weight_cache import daemon, protocol
 
+from warmstack_shared.segment_names import segments_of
 from warmstack_shm.device import accelerator_answers
 from warmstack_shm.entry import ShmTensorEntry
 from warmstack_shm.linear import linear_layout, sharable_linear
-from warmstack_shm.names import segments_of
 from warmstack_shm.segment import Segment
 
 logger = init_logger("vllm.warmstack_shm.daemon")

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import torch
 
-from warmstack_shm.names import SHM_FOLDER, segment_prefix
+from warmstack_shared.segment_names import SHM_FOLDER, segment_prefix
 
 # A page: every tensor starts on its own, so that a private copy of one (after a stray write) copies no
 # neighbour.

@@ -6,14 +6,14 @@ In: settings and a child. Out: `Verified`, `Found`, `RoomFound`. Refuses to know
 import threading
 from dataclasses import dataclass
 
-from supervisor.holding import Holding, NoAnswerError, ask_ranks
-from supervisor.memory import Room
-from supervisor.settings import Settings
 from warmstack_shared.checkpoint import files_stamp, read_digest
 from warmstack_shared.errors import Failure
 from warmstack_shared.inbox import Inbox
 from warmstack_shared.local_http import NoAnswerError as NoHttpError
 from warmstack_shared.local_http import get_tcp
+from warmstack_supervisor.holding import Holding, NoAnswerError, ask_ranks
+from warmstack_supervisor.memory import Room
+from warmstack_supervisor.settings import Settings
 
 POLL_LOADING_SECONDS = 0.2
 POLL_HELD_SECONDS = 5.0

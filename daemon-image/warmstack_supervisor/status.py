@@ -7,7 +7,7 @@ import json
 import time
 from dataclasses import asdict, dataclass, replace
 
-from supervisor.states import State
+from warmstack_supervisor.states import State
 
 SCHEMA = 1
 # Bytes are asked for every few seconds; older than this, "held" is not confirmed any more.

@@ -8,7 +8,7 @@ import fcntl
 import os
 from pathlib import Path
 
-from warmstack_shm.names import segments_of
+from warmstack_shared.segment_names import segments_of
 
 
 def remove_stale_segments(socket_folder: Path) -> list[str]:

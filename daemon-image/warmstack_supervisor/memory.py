@@ -6,12 +6,13 @@ A second copy is what a restart of `vllm preload` makes while engines still map 
 
 import importlib.util
 import os
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
-from supervisor.settings import Settings
+from warmstack_supervisor.settings import Settings
 
 SHM = Path("/dev/shm")
 CGROUP = Path("/sys/fs/cgroup")
@@ -147,5 +148,6 @@ def _nvml() -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # it looks itself up there while it runs
     spec.loader.exec_module(module)
     return module

@@ -12,13 +12,6 @@ from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from supervisor.facts import Found, RoomFound, Verified, verify, watch
-from supervisor.holding import Holding
-from supervisor.memory import find_room
-from supervisor.settings import Settings
-from supervisor.stale import remove_stale_segments
-from supervisor.states import Action, Event, State, step
-from supervisor.status import Status, utc_now
 from warmstack_shared.backoff import BackOff
 from warmstack_shared.checkpoint import files_stamp
 from warmstack_shared.children import Child, kill_leftovers, reap
@@ -26,6 +19,13 @@ from warmstack_shared.inbox import Inbox, SignalCame
 from warmstack_shared.marks import emit
 from warmstack_shared.output import error_in, pass_on
 from warmstack_shared.processes import all_pids
+from warmstack_supervisor.facts import Found, RoomFound, Verified, verify, watch
+from warmstack_supervisor.holding import Holding
+from warmstack_supervisor.memory import find_room
+from warmstack_supervisor.settings import Settings
+from warmstack_supervisor.stale import remove_stale_segments
+from warmstack_supervisor.states import Action, Event, State, step
+from warmstack_supervisor.status import Status, utc_now
 
 VLLM = ("vllm", "preload")
 STOP_SECONDS = 8.0

@@ -15,8 +15,8 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from socketserver import TCPServer
 
-from supervisor.status import Status, health_of, metrics_of
 from warmstack_shared.errors import Failure
+from warmstack_supervisor.status import Status, health_of, metrics_of
 
 REQUEST_SECONDS = 2.0  # one slow client holds the others up for so long at most
 

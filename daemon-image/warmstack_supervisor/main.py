@@ -4,12 +4,12 @@ import os
 import signal
 import sys
 
-from supervisor.loop import Supervisor
-from supervisor.serving import StatusServer, UnixStatusServer, serve
-from supervisor.settings import read_settings
 from warmstack_shared.children import become_reaper
 from warmstack_shared.errors import Failure
 from warmstack_shared.inbox import Inbox
+from warmstack_supervisor.loop import Supervisor
+from warmstack_supervisor.serving import StatusServer, UnixStatusServer, serve
+from warmstack_supervisor.settings import read_settings
 
 
 def main(arguments: list[str]) -> int:
