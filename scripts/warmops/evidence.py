@@ -130,11 +130,19 @@ def classify_start(lines: Iterable[LogLine], *, ranks: int = 1) -> StartEvidence
         sentence=sentence,
         attempt=_as_int(marks[0].fields.get("attempt")),
         tensors=facts.tensors,
-        mapped_bytes=sum(int(mark.fields.get("bytes", 0)) for mark in mapped) if mapped else None,
+        mapped_bytes=_mapped_bytes(marks, mapped) if outcome == "hit" else None,
         mapped_seconds=max((float(m.fields.get("seconds", 0)) for m in mapped), default=None),
         marks=marks,
         moments=facts.moments,
     )
+
+
+def _mapped_bytes(marks: Sequence[Mark], mapped: Sequence[Mark]) -> int | None:
+    """What our loader counted; vLLM's own loader maps all that the weight cache held and counts nothing."""
+    if mapped:
+        return sum(int(mark.fields.get("bytes", 0)) for mark in mapped)
+    held = [mark.fields.get("bytes_held") for mark in marks if mark.event == "weight-cache-ready"]
+    return _as_int(held[-1]) if held else None
 
 
 @dataclass(frozen=True, kw_only=True)

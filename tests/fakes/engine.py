@@ -229,9 +229,8 @@ class _Handler(BaseHTTPRequestHandler):
                     }
                 )
                 break
-            self._event(
-                _chunk({"role": "assistant", "content": first} if count == 0 else {"content": first}, None)
-            )
+            delta = {"role": "assistant", "content": first} if count == 0 else {"content": first}
+            self._event(_chunk(delta, None, token_id=count))
             first = next(tokens, None)
             count += 1
         else:
@@ -275,8 +274,10 @@ def _completion(text: str) -> dict[str, Any]:
     }
 
 
-def _chunk(delta: dict[str, str], finish_reason: str | None) -> dict[str, Any]:
-    choice = {"index": 0, "delta": delta, "finish_reason": finish_reason}
+def _chunk(delta: dict[str, str], finish_reason: str | None, token_id: int | None = None) -> dict[str, Any]:
+    choice: dict[str, Any] = {"index": 0, "delta": delta, "finish_reason": finish_reason}
+    if token_id is not None:  # vLLM adds it when the request has `return_token_ids`
+        choice["token_ids"] = [token_id]
     return {
         "id": "chatcmpl-1",
         "object": "chat.completion.chunk",

@@ -33,6 +33,12 @@ def test_the_request_is_greedy(engine: FakeEngine) -> None:
     ask(url(engine), MODEL, max_tokens=7)
     sent = engine.received[-1].json
     assert (sent["temperature"], sent["max_tokens"], sent["stream"]) == (0, 7, True)
+    assert sent["cache_salt"]
+
+
+def test_tokens_without_text_are_an_answer_that_can_be_compared(engine: FakeEngine) -> None:
+    engine.behaviour = Behaviour(tokens=("", "", ""))
+    assert ask(url(engine), MODEL).text == "tokens 0 1 2"
 
 
 @pytest.mark.parametrize(

@@ -114,3 +114,11 @@ def test_figures_come_from_the_last_start() -> None:
 )
 def test_what_only_looks_like_a_mark_is_none(text: str) -> None:
     assert parse_mark(text) is None
+
+
+def test_vllms_own_loader_maps_all_that_the_weight_cache_held() -> None:
+    ready = 'warmstack: {"event": "weight-cache-ready", "t": 101.0, "bytes_held": 16391957056}'
+    lines = [LogLine(text=text) for text in (START, ready, MAPPED, READY)]
+    assert classify_start(lines).mapped_bytes == 16391957056
+    without_hit = [LogLine(text=text) for text in (START, ready, DISK, READY)]
+    assert classify_start(without_hit).mapped_bytes is None
