@@ -82,7 +82,7 @@ def ask(
         "stream": True,
         "return_token_ids": True,
     }
-    # With the prefix cache fewer tokens are computed together, and near-ties of a greedy answer fall otherwise
+    # With the prefix cache fewer tokens are computed together, and near-ties of greedy answers fall otherwise
     # (seen on an H200): a salt of its own keeps each question out of it.
     common["cache_salt"] = secrets.token_hex(16)
     chat = {**common, "messages": [{"role": "user", "content": question}]}
