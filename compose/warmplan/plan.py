@@ -63,7 +63,7 @@ class Plan:
     engine: Service
     gateway: Service
     open_webui: Service | None
-    compile_volume: str | None
+    compile_volume: str
     volumes: tuple[Volume, ...]
     secrets: tuple[str, ...]
     api_url: str
@@ -95,7 +95,7 @@ def plan_stack(
     budget = compute_budget(spec=spec, model=model, host=host)
     planned = _model(spec, model)
     tag = f"{version}-{spec.platform}"
-    compile_volume = f"compile-{tag}-{spec.gpu.architecture}" if spec.platform == "cuda" else None
+    compile_volume = f"compile-{tag}-{spec.gpu.architecture}" if spec.platform == "cuda" else f"compile-{tag}"
     chat = _open_webui(spec, pins) if spec.open_webui.enabled else None
     return Plan(
         environment=spec.environment,
@@ -221,14 +221,10 @@ def _engine(
     budget: Budget,
     model: PlannedModel,
     tag: str,
-    compile_volume: str | None,
+    compile_volume: str,
 ) -> Service:
     """The service that answers; it may be recycled at any time."""
-    compiled = (
-        (Mount(kind="volume", source=compile_volume, target=CACHE, read_only=False),)
-        if compile_volume
-        else ()
-    )
+    compiled = Mount(kind="volume", source=compile_volume, target=CACHE, read_only=False)
     return Service(
         name="vllm",
         image=f"warmstack/vllm:{tag}",
@@ -245,7 +241,7 @@ def _engine(
             *engine_variables(spec),
         ),
         labels=(*_labels(identity, model, "engine"), *spec.labels),
-        mounts=(_model_mount(spec), _sockets(), *compiled),
+        mounts=(_model_mount(spec), _sockets(), compiled),
         networks=("backend",),
         health=Health(
             command=("warmstack-probe", "engine"),
@@ -312,8 +308,8 @@ def _secrets(spec: Spec) -> tuple[str, ...]:
     return (*chat, *(("api_key",) if spec.gateway.api_key else ()))
 
 
-def _volumes(compile_volume: str | None, *, chat: bool) -> tuple[Volume, ...]:
-    own = ("sockets", *((compile_volume,) if compile_volume else ()), *(("open-webui",) if chat else ()))
+def _volumes(compile_volume: str, *, chat: bool) -> tuple[Volume, ...]:
+    own = ("sockets", compile_volume, *(("open-webui",) if chat else ()))
     return (
         Volume(name=HUB_VOLUME, external=True),
         *(Volume(name=name, external=False) for name in own),

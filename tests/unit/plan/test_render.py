@@ -124,7 +124,7 @@ def test_compile_volume_names_image_and_architecture() -> None:
     assert not any(
         mount["source"] == plan.compile_volume for mount in stack["services"]["weight-cache"]["volumes"]
     )
-    assert plan_of(CPU).compile_volume is None
+    assert plan_of(CPU).compile_volume == "compile-0.32.0-cpu"
 
 
 def test_gpus_by_uuid_or_by_count() -> None:
