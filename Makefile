@@ -3,13 +3,13 @@
 MAKEFLAGS += --no-builtin-rules --no-print-directory
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help up restart drill bench status logs down down-all plan render images check test docker-stop
+.PHONY: help up restart drill bench status logs down down-all plan explain lock render images check test docker-stop
 
 quoted = '$(subst ','\'',$(value $(1)))'
 # $(call option,MODEL,--model): nothing unless MODEL stands on the make line.
 option = $(if $(filter command line,$(origin $(1))),$(2) $(call quoted,$(1)))
 flag = $(if $(filter command line,$(origin $(1))),$(if $(filter-out no 0 false,$($(1))),$(2)))
-known := MODEL ENV PORT WEBUI_PORT DRILL REPEAT REPLACE_WEIGHTS PROJECT INSTALL_DOCKER LEVEL SERVICE VOLUMES OVERRIDE
+known := MODEL ENV PORT WEBUI_PORT DRILL REPEAT REPLACE_WEIGHTS PROJECT INSTALL_DOCKER LEVEL SERVICE VOLUMES OVERRIDE OFFLINE
 given := $(foreach name,$(.VARIABLES),$(if $(filter command line,$(origin $(name))),$(name)))
 unknown := $(filter-out $(known) PYTHON,$(given))
 $(if $(unknown),$(error $(unknown): not a variable of this project; there are $(known)))
@@ -51,6 +51,12 @@ down-all: ## stop everything and free the weights (PROJECT VOLUMES)
 
 plan: ## print what an environment would run and the memory it needs (ENV MODEL)
 	@scripts/warm plan $(wish)
+
+explain: ## say field by field why an engine would or would not map the held weights (ENV MODEL PROJECT)
+	@scripts/warm explain $(project) $(wish)
+
+lock: ## resolve the model of an environment to its content, print old and new, render again (ENV OFFLINE)
+	@scripts/warm lock $(env) $(call flag,OFFLINE,--offline)
 
 render: ## write compose.yaml and plan.md of every environment (ENV)
 	@scripts/warm render $(env)

@@ -65,6 +65,8 @@ def handed_over(checkout: Path, *words: str, **exported: str) -> list[str]:
         (["up", "REPLACE_WEIGHTS="], ["up"]),
         (["drill", "DRILL=engine-kill", "REPEAT=5"], ["drill", "--drill", "engine-kill", "--repeat", "5"]),
         (["restart", "PROJECT=p"], ["restart", "--project", "p"]),
+        (["lock", "ENV=gpu", "OFFLINE=yes"], ["lock", "--env", "gpu", "--offline"]),
+        (["explain", "PROJECT=p", "MODEL=m"], ["explain", "--project", "p", "--model", "m"]),
         (["down"], ["down"]),
         (["down-all"], ["down", "--all"]),
         (["test"], ["--test", "test"]),
