@@ -3,7 +3,7 @@
 MAKEFLAGS += --no-builtin-rules --no-print-directory
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help up restart drill bench status logs down down-all plan explain lock render images check test docker-stop
+.PHONY: help up restart drill bench status verify logs down down-all plan explain lock render images check test docker-stop
 
 quoted = '$(subst ','\'',$(value $(1)))'
 # $(call option,MODEL,--model): nothing unless MODEL stands on the make line.
@@ -39,6 +39,9 @@ bench: ## time stock restarts and warm restarts side by side (REPEAT PROJECT)
 
 status: ## say what runs, what is held and what is wrong (PROJECT)
 	@scripts/warm status $(target)
+
+verify: ## compare the plan with what runs; exit 1 on any difference (PROJECT)
+	@scripts/warm verify $(target)
 
 logs: ## follow the logs (PROJECT SERVICE)
 	@scripts/warm logs $(target) $(call option,SERVICE,--service)

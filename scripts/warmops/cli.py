@@ -39,6 +39,7 @@ COMMANDS = (
     Command("plan", "warmops.plan", "print the plan of one environment"),
     Command("lock", "warmops.lock", "resolve the model of an environment and write its lock.yaml"),
     Command("explain", "warmops.explain", "why an engine would or would not map the weights that are held"),
+    Command("verify", "warmops.verify", "compare the plan with what runs"),
     Command("images", "warmops.build", "build the images that are missing or changed"),
     Command("docker-start", "warmops.docker_start", "use the running engine, or install and start one"),
     Command("docker-stop", "warmops.docker_stop", "stop the engine that docker-start started by hand"),
