@@ -3,7 +3,7 @@
 MAKEFLAGS += --no-builtin-rules --no-print-directory
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help up restart drill bench status verify logs down down-all plan explain lock render images check test docker-stop
+.PHONY: help doctor up restart drill bench status verify logs down down-all plan explain lock render images check test docker-stop
 
 quoted = '$(subst ','\'',$(value $(1)))'
 # $(call option,MODEL,--model): nothing unless MODEL stands on the make line.
@@ -24,6 +24,9 @@ wish = $(env) $(call option,MODEL,--model) $(call option,PORT,--port) $(call opt
 
 help: ## print the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 20; echo; echo '  On the make line: $(known)'
+
+doctor: ## check this host for an environment, each finding with its fix (ENV MODEL PROJECT)
+	@scripts/warm doctor $(project) $(wish)
 
 up: ## bring the stack up and say where to chat (ENV MODEL PORT WEBUI_PORT PROJECT REPLACE_WEIGHTS OVERRIDE INSTALL_DOCKER)
 	@scripts/warm up $(project) $(wish) $(docker) $(call flag,REPLACE_WEIGHTS,--replace-weights) $(call option,OVERRIDE,--override)

@@ -40,6 +40,7 @@ COMMANDS = (
     Command("lock", "warmops.lock", "resolve the model of an environment and write its lock.yaml"),
     Command("explain", "warmops.explain", "why an engine would or would not map the weights that are held"),
     Command("verify", "warmops.verify", "compare the plan with what runs"),
+    Command("doctor", "warmops.doctor", "check this host, each finding with its fix"),
     Command("images", "warmops.build", "build the images that are missing or changed"),
     Command("docker-start", "warmops.docker_start", "use the running engine, or install and start one"),
     Command("docker-stop", "warmops.docker_stop", "stop the engine that docker-start started by hand"),
