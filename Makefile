@@ -3,7 +3,7 @@
 MAKEFLAGS += --no-builtin-rules --no-print-directory
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help doctor up restart drill bench status verify logs down down-all plan explain lock render images check test docker-stop
+.PHONY: help doctor up restart drill bench status verify logs down down-all plan explain lock render images check test bench-cli docker-stop
 
 quoted = '$(subst ','\'',$(value $(1)))'
 # $(call option,MODEL,--model): nothing unless MODEL stands on the make line.
@@ -75,6 +75,9 @@ check: ## lint, formatting, types, and generated files up to date
 
 test: ## run every test that needs no GPU, with all they need (LEVEL=unit for seconds; INSTALL_DOCKER)
 	@scripts/warm --test test $(call option,LEVEL,--level) $(docker)
+
+bench-cli: ## time the commands that only look: each under 1 s, else exit 1 (ENV PROJECT REPEAT)
+	@scripts/warm bench-cli $(target) $(call option,REPEAT,--repeat)
 
 docker-stop: ## stop the Docker engine that `make up` started by hand
 	@scripts/warm docker-stop

@@ -41,6 +41,7 @@ COMMANDS = (
     Command("explain", "warmops.explain", "why an engine would or would not map the weights that are held"),
     Command("verify", "warmops.verify", "compare the plan with what runs"),
     Command("doctor", "warmops.doctor", "check this host, each finding with its fix"),
+    Command("bench-cli", "warmops.bench_cli", "time the commands that only look"),
     Command("images", "warmops.build", "build the images that are missing or changed"),
     Command("docker-start", "warmops.docker_start", "use the running engine, or install and start one"),
     Command("docker-stop", "warmops.docker_stop", "stop the engine that docker-start started by hand"),
