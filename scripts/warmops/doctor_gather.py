@@ -12,7 +12,7 @@ import re
 import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -54,7 +54,7 @@ def gather_facts(
     cuda = spec is not None and spec.platform == "cuda"
     ask_hub = network and spec is not None and not spec.model.is_local
     with ThreadPoolExecutor(max_workers=6) as pool:
-        asked = pool.submit(engine_facts, docker)
+        asked = pool.submit(engine_facts, docker, pool.submit(api_version, docker))
         gpu = pool.submit(gpu_host) if cuda else None
         hub = pool.submit(hub_facts, os.environ, spec.model.name if ask_hub and spec is not None else None)
         wish = pool.submit(wish_facts, docker, spec, plan) if spec is not None else None
@@ -76,7 +76,7 @@ def gather_facts(
         )
 
 
-def engine_facts(docker: Docker) -> EngineFacts:
+def engine_facts(docker: Docker, api: Future[str]) -> EngineFacts:
     """What `docker info` tells; the client's own part is there without an engine too."""
     before = time.time()
     try:
@@ -88,8 +88,13 @@ def engine_facts(docker: Docker) -> EngineFacts:
         info = json.loads(told.stdout)
     except ValueError:
         return EngineFacts(problem=_last_line(told.stderr) or "`docker info` printed no JSON")
-    api = docker.capture("version", "--format", "{{.Server.APIVersion}}", check=False).stdout.strip()
-    return engine_from(info, api=api, now=middle, said=told.stderr)
+    return engine_from(info, api=api.result(), now=middle, said=told.stderr)
+
+
+def api_version(docker: Docker) -> str:
+    """The API version that client and engine speak; empty without an engine."""
+    told = _or_none(docker.capture, "version", "--format", "{{.Server.APIVersion}}", check=False)
+    return told.stdout.strip() if told is not None else ""
 
 
 def engine_from(info: Mapping[str, Any], *, api: str, now: float, said: str = "") -> EngineFacts:

@@ -1,7 +1,7 @@
 """Which plan a command that only looks is about: an environment named now, or what the last `up` was told.
 
-In: parsed arguments, the state folders, the files of an environment. Out: `Wanted`, the validated wish with
-the model as its lock or its folder tells, and the plan of it. Docker and the network are not asked.
+In: parsed arguments, the state folders, the files of an environment, the GPUs of this host. Out: `Wanted`,
+the validated wish with the model as its lock or its folder tells, and the plan of it. No container is asked.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from warmops.docker import Docker
+from warmops.hostfacts import read_host
 from warmops.model import local_folder
 from warmops.pins import REPOSITORY
 from warmops.project import STATE, Remembered, last_project, read_remembered
@@ -21,6 +23,7 @@ from warmplan import (
     Plan,
     Spec,
     build_spec,
+    host_overrides,
     model_from_manifest,
     plan_stack,
     read_environment,
@@ -58,8 +61,11 @@ def find_wanted(
 
 def read_wanted(folder: Path, overrides: tuple[Override, ...]) -> Wanted:
     """The wish in a folder, with overrides of which a later one wins."""
-    by_key = {override.key: override for override in overrides}
-    spec = build_spec(environment=read_environment(folder), overrides=tuple(by_key.values()))
+    given = tuple({override.key: override for override in overrides}.values())
+    environment = read_environment(folder)
+    # As `up` does: what nobody wrote about the GPUs, the host says. `plan` does not: it is for other hosts too.
+    told = host_overrides(environment=environment, overrides=given, host=read_host(Docker(), "cuda"))
+    spec = build_spec(environment=environment, overrides=(*given, *told))
     if spec.model.is_local:
         model = model_from_manifest(local_folder(spec.model.name)) if Path(spec.model.name).is_dir() else None
     else:

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from support.wishes import CPU, CUDA, plan_of
+from warmops import wanted
 from warmops.explain import as_facts, fields_of
 from warmops.project import Remembered, write_remembered
 from warmops.wanted import find_wanted
 from warmops.wishes import add_wishes
-from warmplan import Plan, explain_identity
+from warmplan import GpuFacts, HostFacts, Plan, explain_identity
 
 
 def inspected(plan: Plan) -> dict[str, Any]:
@@ -72,3 +73,14 @@ def test_the_wish_is_that_of_the_last_up_unless_an_environment_is_named(
     write_remembered(tmp_path / "p", settings)
     spec = find_wanted(arguments(*words), lambda: False, state=tmp_path).spec
     assert (spec.model.dtype, spec.gateway.port) == (dtype, port)
+
+
+def test_what_nobody_wrote_about_gpus_the_host_says_as_for_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpu = GpuFacts(uuid="GPU-1", total_bytes=140 * 2**30, free_bytes=0, architecture="sm90")
+    host = HostFacts(cores=1, memory_bytes=1, gpus=(gpu,))
+    monkeypatch.setattr(wanted, "read_host", lambda docker, platform: host)
+    (tmp_path / "environment.yaml").write_text("platform: cuda\nmodel: {name: Org/Model}\n")
+    found = wanted.read_wanted(tmp_path, ()).spec
+    assert (found.gpu.memory_gib, found.gpu.architecture) == (140.0, "sm90")
