@@ -40,8 +40,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     project, settings = find_target(arguments)
-    text, source = planned_text(project, settings)
-    found = find_differences(gather(project, settings, text))
+    facts, source = gather(project, settings)
+    found = find_differences(facts)
     if arguments.json:
         report = {
             "project": project.name,
@@ -70,25 +70,27 @@ def planned_text(project: Project, settings: Remembered) -> tuple[str, str]:
     return render_compose(plan_wanted(wanted)), f"the plan of {folder.name}"
 
 
-def gather(project: Project, settings: Remembered, text: str) -> StackFacts:
-    """Both sides of the comparison; Docker is asked several things at a time."""
-    with (
-        tempfile.TemporaryDirectory(prefix="warmstack-") as folder,
-        ThreadPoolExecutor(max_workers=4) as pool,
-    ):
+def gather(project: Project, settings: Remembered) -> tuple[StackFacts, str]:
+    """Both sides of the comparison, and what the planned side was made from.
+
+    Docker is asked several things at a time, and while the plan is made: each start of its command takes a
+    tenth of a second, of Compose a fifth.
+    """
+    with tempfile.TemporaryDirectory(prefix="warmstack-") as folder, ThreadPoolExecutor() as pool:
+        asked_containers = pool.submit(project.inspected)
+        text, source = planned_text(project, settings)
         file = Path(folder) / "compose.yaml"
         file.write_text(text, encoding="utf-8")
-        compose = project.compose_with(file)
-        asked_config = pool.submit(compose.config)
-        shown = project.inspected()
+        asked_config = pool.submit(project.compose_with(file).config)
+        shown = asked_containers.result()
         containers = {container.service: container for container in map(container_from, shown)}
         cache, engine = containers.get(WEIGHT_CACHE), containers.get(ENGINE)
-        asked_status = pool.submit(project.status_of, cache)
         asked_hashes = pool.submit(_hashes, project, file, cache, engine)
+        asked_status = pool.submit(project.status_of, cache)
         evidence = project.evidence_of(engine, ranks=settings.ranks)
         config = asked_config.result()
         images = _image_ids(project, {service["image"] for service in config["services"].values()})
-        return StackFacts(
+        facts = StackFacts(
             planned=planned_services(config, asked_hashes.result(), images),
             running=tuple(running_service(item) for item in shown),
             supervisor=asked_status.result(),
@@ -96,6 +98,7 @@ def gather(project: Project, settings: Remembered, text: str) -> StackFacts:
             outcome=evidence.outcome,
             reason=evidence.reason,
         )
+        return facts, source
 
 
 def _hashes(
@@ -103,8 +106,7 @@ def _hashes(
 ) -> dict[str, tuple[str, ...]]:
     """The right hashes of each service; the engine may carry either (see `DesiredService`).
 
-    Compose takes a third of a second for each answer, so it is asked for the second only where the first is
-    not what the engine has.
+    Compose is asked for the second only where the first is not what the engine has.
     """
     if cache is None:
         return {name: (found,) for name, found in project.compose_with(file).config_hashes().items()}

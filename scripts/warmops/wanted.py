@@ -63,7 +63,7 @@ def read_wanted(folder: Path, overrides: tuple[Override, ...]) -> Wanted:
     """The wish in a folder, with overrides of which a later one wins."""
     given = tuple({override.key: override for override in overrides}.values())
     environment = read_environment(folder)
-    # As `up` does: what nobody wrote about the GPUs, the host says. `plan` does not: it is for other hosts too.
+    # As `up` does: what nobody wrote about the GPUs, the host says. (`plan` is for other hosts too.)
     told = host_overrides(environment=environment, overrides=given, host=read_host(Docker(), "cuda"))
     spec = build_spec(environment=environment, overrides=(*given, *told))
     if spec.model.is_local:
