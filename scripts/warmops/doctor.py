@@ -2,7 +2,7 @@
 
 In: an environment (the one named, else that of the last `up`, else by what the host has) and the host. Out:
 a list that can be pasted into an issue, or JSON; exit code 1 when a check fails. It changes nothing.
-`refuse(essential(facts))` is what `up` asks of it.
+`require` is for `up`: it raises what is essential and fails.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from warmops.doctor_gather import gather_facts
 from warmops.hostfacts import has_nvidia_runtime
 from warmops.wanted import Wanted, find_wanted, plan_wanted
 from warmops.wishes import add_wishes
-from warmplan import Plan, Problem, UserError
+from warmplan import Plan, Problem, Spec, UserError
 from warmplan.errors import HOST_UNUSABLE, NOT_SO, WRONG_INPUT
 
 _COLOURS: Final[dict[Level, str]] = {
@@ -80,6 +80,11 @@ def essential(facts: DoctorFacts, *, leave_out: Collection[str] = ()) -> tuple[F
     """What fails of that without which no stack comes up; `leave_out` are names of checks not to ask."""
     checks = tuple(check for check in CHECKS if check.essential and check.name not in leave_out)
     return tuple(finding for finding in judge_all(facts, checks) if finding.level == "fail")
+
+
+def require(docker: Docker, spec: Spec, *, plan: Plan | None = None, leave_out: Collection[str] = ()) -> None:
+    """Raise UserError unless this host can run the wish, as far as it is known before or with its plan."""
+    refuse(essential(gather_facts(docker, spec=spec, plan=plan, network=False), leave_out=leave_out))
 
 
 def refuse(findings: Iterable[Finding]) -> None:

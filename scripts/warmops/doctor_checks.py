@@ -192,7 +192,7 @@ def check_disk(facts: DoctorFacts) -> Verdict:
     wish, free = facts.wish, facts.machine.disk_free_bytes
     if free is None:
         return skip("Docker keeps its data on another host or in a folder that cannot be read")
-    if wish is None:
+    if wish is None or wish.images_are_there is None:
         return NO_PLAN
     needed, words = _disk_needs(wish)
     sentence = (

@@ -97,7 +97,7 @@ class WishFacts:
     shm_bytes: int | None = None
     weight_bytes: int | None = None
     on_disk: bool | None = None
-    images_are_there: bool = False
+    images_are_there: bool | None = None
     runs: bool = False
 
 

@@ -125,7 +125,6 @@ def wish_facts(docker: Docker, spec: Spec, plan: Plan | None) -> WishFacts:
     own = _or_none(own_containers, docker, spec.project) or ()
     tags = sorted({service.image for service in plan.services}) if plan is not None else []
     images, volume = _images_and_volume(docker, tags)
-    version = plan.vllm_version if plan is not None else ""
     return WishFacts(
         environment=spec.environment,
         platform=spec.platform,
@@ -134,12 +133,14 @@ def wish_facts(docker: Docker, spec: Spec, plan: Plan | None) -> WishFacts:
         ports=_ports(spec, frozenset(port for container in own for port in container.ports)),
         gpu_count=spec.gpu.count if spec.platform == "cuda" else 0,
         gpus=spec.gpu.devices,
-        cuda=cuda_of(images) or _CUDA_OF_VLLM.get(version) if spec.platform == "cuda" else None,
+        cuda=cuda_of(images) or _CUDA_OF_VLLM.get(read_pins().vllm_cuda_version)
+        if spec.platform == "cuda"
+        else None,
         memory_bytes=plan.budget.total_bytes if plan is not None else None,
         shm_bytes=plan.weight_cache.shm_bytes if plan is not None else None,
         weight_bytes=plan.budget.weight_bytes if plan is not None else None,
         on_disk=_on_disk(volume, plan) if plan is not None else None,
-        images_are_there=bool(tags) and len(images) == len(tags),
+        images_are_there=len(images) == len(tags) if plan is not None else None,
         runs=any(container.service == WEIGHT_CACHE and container.running for container in own),
     )
 

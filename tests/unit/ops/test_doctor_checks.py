@@ -176,6 +176,7 @@ def test_every_check_has_a_case_above() -> None:
         (hub(asked=None), "hub", "no HF_ENDPOINT"),
         (replace(SERVER, engine=DOWN), "clock", "does not answer"),
         (wish(memory_bytes=None), "gpu memory", "no plan"),
+        (wish(images_are_there=None), "disk", "no plan"),
     ],
 )
 def test_what_cannot_be_told_is_skipped(facts: DoctorFacts, name: str, words: str) -> None:

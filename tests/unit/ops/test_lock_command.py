@@ -13,7 +13,8 @@ import pytest
 
 from support.wishes import PINS, spec_of
 from warmops import lock
-from warmops.docker import Docker
+from warmops.docker import Completed, Docker
+from warmops.model import HUB_VOLUME
 from warmops.project import ROOT
 from warmplan import LockChange, UserError, read_lock
 
@@ -49,6 +50,13 @@ class Images(Docker):
 
     def inspect(self, name: str, kind: str = "container") -> dict[str, Any] | None:
         return {"RepoDigests": []} if name in self.environment else None
+
+    def capture(self, *arguments: str, **options: Any) -> Completed:
+        """`docker run … warmstack-fetch find`, whose answer stands under the image."""
+        assert arguments[0] == "run"
+        assert "find" in arguments
+        answer = next(self.environment[word] for word in arguments if word in self.environment)
+        return Completed(command=arguments, returncode=0 if answer else 1, stdout=answer, stderr="")
 
 
 def docker_with(*images: str) -> Docker:
@@ -105,6 +113,39 @@ def test_the_digest_of_a_registry(digests: list[str] | None, image: str, expecte
 def test_a_change_reads_old_to_new(change: tuple[Any, ...], expected: str) -> None:
     names = ("name", "revision", "field", "old", "new")
     assert lock.change_line(LockChange(**dict(zip(names, change, strict=True)))) == expected
+
+
+def manifest(commit: str, sha256: str) -> str:
+    """What `warmstack-fetch find` prints of a hub model."""
+    found = {
+        "schema": 1,
+        "model": "Org/Model",
+        "revision": "main",
+        "commit": commit,
+        "source": "hub",
+        "package": None,
+        "digest": sha256,
+        "path": "/hub/models/x",
+        "weight_bytes": 4,
+        "files": {"model.safetensors": {"sha256": sha256, "bytes": 12}},
+        "config": CONFIG,
+    }
+    return json.dumps(found)
+
+
+def test_a_branch_that_moved_is_shown_old_to_new(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "environment.yaml").write_text(CPU)
+    for commit, sha256 in (("ab" * 20, "12" * 32), ("cd" * 20, "34" * 32)):
+        docker = Images(environment={HUB_VOLUME: "", CPU_IMAGE: manifest(commit, sha256)})
+        monkeypatch.setattr(lock, "Docker", lambda found=docker: found)
+        assert lock.run(argparse.Namespace(env=str(tmp_path), offline=True, json=False)) == 0
+    shown = capsys.readouterr().out
+    assert f"Org/Model@main: entry: nothing → {'12' * 32}" in shown
+    assert f"Org/Model@main: commit: {'ab' * 20} → {'cd' * 20}" in shown
+    assert f"Org/Model@main: files.model.safetensors: {'12' * 32} → {'34' * 32}" in shown
+    assert "cd" * 20 in (tmp_path / "plan.md").read_text()
 
 
 @pytest.fixture
