@@ -136,13 +136,19 @@ def wish_facts(docker: Docker, spec: Spec, plan: Plan | None) -> WishFacts:
         cuda=cuda_of(images) or _CUDA_OF_VLLM.get(read_pins().vllm_cuda_version)
         if spec.platform == "cuda"
         else None,
-        memory_bytes=plan.budget.total_bytes if plan is not None else None,
+        memory_bytes=needed_memory(plan) if plan is not None else None,
         shm_bytes=plan.weight_cache.shm_bytes if plan is not None else None,
         weight_bytes=plan.budget.weight_bytes if plan is not None else None,
         on_disk=_on_disk(volume, plan) if plan is not None else None,
         images_are_there=len(images) == len(tags) if plan is not None else None,
         runs=any(container.service == WEIGHT_CACHE and container.running for container in own),
     )
+
+
+def needed_memory(plan: Plan) -> int:
+    """Bytes that must be free: the plan's sum without the headroom, of which the driver takes its part."""
+    headroom = sum(part.bytes for part in plan.budget.parts if part.key == "headroom")
+    return plan.budget.total_bytes - headroom
 
 
 def cuda_of(images: Iterable[Mapping[str, Any]]) -> str | None:

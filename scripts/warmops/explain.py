@@ -15,6 +15,7 @@ from typing import Any
 
 from warmops.changes import WEIGHT_CACHE
 from warmops.docker import Docker
+from warmops.hostfacts import has_nvidia_runtime
 from warmops.model import find_manifest
 from warmops.project import Project
 from warmops.table import print_table
@@ -29,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     docker = Docker()
-    wanted = _with_model_on_disk(docker, find_wanted(arguments, lambda: False))
+    wanted = _with_model_on_disk(docker, find_wanted(arguments, lambda: has_nvidia_runtime(docker)))
     plan = plan_wanted(wanted)
     project = Project(name=plan.project, docker=docker)
     cache = project.container(WEIGHT_CACHE)

@@ -13,12 +13,20 @@ from typing import Any
 
 import pytest
 
+from support.wishes import CPU, CUDA, plan_of
 from warmops.doctor_facts import EngineFacts, Gpu, GpuProcess
-from warmops.doctor_gather import OwnContainer, cuda_of, engine_from, own_container, selinux_state
+from warmops.doctor_gather import (
+    OwnContainer,
+    cuda_of,
+    engine_from,
+    needed_memory,
+    own_container,
+    selinux_state,
+)
 from warmops.doctor_gpu import parse_gpu_host, unlinked_devices
 from warmops.doctor_hub import host_of, hub_facts
 
-MIB = 1024**2
+MIB, GIB = 1024**2, 1024**3
 # Engine 20.10.24 with a 28.2.2 client and Compose 5.6.1, cut to what is read.
 INFO: dict[str, Any] = {
     "ServerVersion": "20.10.24+dfsg1",
@@ -115,6 +123,19 @@ def test_the_image_tells_its_cuda() -> None:
     ]
     assert cuda_of(images) == "13.0.1"
     assert cuda_of(images[:1]) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "headroom"),
+    [
+        (CPU, 0),
+        (CUDA, GIB // 2),
+        (CUDA.replace("memory_gib: 80", "memory_gib: 80, headroom_gib: 2"), 2 * GIB),
+    ],
+)
+def test_headroom_need_not_be_free(text: str, headroom: int) -> None:
+    plan = plan_of(text)
+    assert plan.budget.total_bytes - needed_memory(plan) == headroom
 
 
 @pytest.mark.parametrize(("text", "expected"), [("1", "enforcing"), ("0", "permissive"), (None, None)])
