@@ -20,6 +20,8 @@ Level = Literal["ok", "warn", "fail", "skip"]
 
 # Debian 12's Engine, on which this project's own tests run; older ones were not tried.
 ENGINE_MINIMUM: Final = (20, 10)
+# From here on `driver: nvidia` is served by CDI too: github.com/moby/moby/pull/50228.
+CDI_MINIMUM: Final = (29,)
 # docs.nvidia.com/deploy/cuda-compatibility, table of minor-version compatibility, read November 2026.
 DRIVER_MINIMUM: Final = {11: 450, 12: 525, 13: 580}
 # The kernel's own lower default. Below it process ids come round soon, and an engine must not get one of its
@@ -84,11 +86,11 @@ def check_environment(facts: DoctorFacts) -> Verdict:
 
 
 def check_api(facts: DoctorFacts) -> Verdict:
-    if facts.engine.problem is not None:
-        return fail(
-            facts.engine.problem,
-            "start it (systemctl start docker); as root, `make up` installs and starts one",
-        )
+    problem = facts.engine.problem
+    if problem is not None and "permission denied" in problem:
+        return fail(problem, "sudo usermod -aG docker $USER, and log in again; or run this as root")
+    if problem is not None:
+        return fail(problem, "start it (systemctl start docker); as root, `make up` installs and starts one")
     return ok(f"the Docker engine answers, API {facts.engine.api}")
 
 
@@ -121,8 +123,14 @@ def check_runtime(facts: DoctorFacts) -> Verdict:
     configure = "nvidia-ctk runtime configure --runtime=docker && systemctl restart docker"
     if "nvidia" in facts.engine.runtimes:
         return ok("Docker has the runtime nvidia")
+    if facts.engine.cdi_devices and version_numbers(facts.engine.version) >= CDI_MINIMUM:
+        return warn("Docker hands GPUs over by CDI, and `up` looks for the runtime nvidia", configure)
     if facts.engine.cdi_devices:
-        return fail("Docker knows the GPUs by CDI only, and the Compose file asks for the runtime", configure)
+        return fail(
+            f"Docker Engine {facts.engine.version} knows GPUs by CDI, and before 29 `driver: nvidia` needs "
+            "the runtime",
+            configure,
+        )
     return fail(
         "Docker has no NVIDIA runtime and no CDI device, so no container gets a GPU",
         f"install nvidia-container-toolkit, then {configure}",

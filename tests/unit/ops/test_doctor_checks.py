@@ -108,23 +108,20 @@ DOWN = EngineFacts(problem="Cannot connect to the Docker daemon", compose="5.6.1
 
 
 NO_NVIDIA = engine(runtimes=("runc",))
+BY_CDI = engine(runtimes=("runc",), cdi_devices=("nvidia.com/gpu=0",))
 OTHERS = wish(gpu_count=2, gpus=("GPU-9", "GPU-1"))
 LITTLE_DISK = machine(disk_free_bytes=16 * GIB)
 WRONG = [
         (replace(SERVER, wish=None, wish_problem="x: y"), "environment", "fail", "x: y", "make plan"),
         (replace(SERVER, wish_problem="short", wish_hint="less"), "environment", "fail", "short", "less"),
         (replace(SERVER, engine=DOWN), "api", "fail", "Cannot connect", "systemctl start docker"),
+        (engine(problem="permission denied while …"), "api", "fail", "permission denied", "usermod"),
         (engine(version="19.03.5"), "engine", "fail", "19.03.5 is older than 20.10", "upgrade"),
         (engine(compose=None), "compose", "fail", "no Compose plugin", "2.30.0 or newer"),
         (engine(compose="2.29.7"), "compose", "fail", "2.29.7 is older than 2.30.0", "upgrade"),
         (NO_NVIDIA, "gpu runtime", "fail", "no NVIDIA runtime", "nvidia-ctk runtime configure"),
-        (
-            engine(runtimes=("runc",), cdi_devices=("nvidia.com/gpu=0",)),
-            "gpu runtime",
-            "fail",
-            "by CDI only",
-            "nvidia-ctk runtime configure",
-        ),
+        (BY_CDI, "gpu runtime", "fail", "knows GPUs by CDI, and before 29", "nvidia-ctk runtime"),
+        (engine(BY_CDI, version="29.0.1"), "gpu runtime", "warn", "hands GPUs over by CDI", "nvidia-ctk"),
         (gpu(driver=None, gpus=()), "gpu driver", "fail", "no NVIDIA driver", "install"),
         (gpu(driver="575.57.08"), "gpu driver", "fail", "575.57.08 is too old for", "580"),
         (gpu(gpus=(HELD,)), "gpu memory", "fail", "held by 4242 python3 (134,144 MiB)", "stop what holds it"),
