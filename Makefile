@@ -3,13 +3,13 @@
 MAKEFLAGS += --no-builtin-rules --no-print-directory
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help up restart drill bench status logs down down-all plan render images check test docker-stop
+.PHONY: help doctor up restart drill bench status verify logs down down-all plan explain lock render images check test bench-cli docker-stop
 
 quoted = '$(subst ','\'',$(value $(1)))'
 # $(call option,MODEL,--model): nothing unless MODEL stands on the make line.
 option = $(if $(filter command line,$(origin $(1))),$(2) $(call quoted,$(1)))
 flag = $(if $(filter command line,$(origin $(1))),$(if $(filter-out no 0 false,$($(1))),$(2)))
-known := MODEL ENV PORT WEBUI_PORT DRILL REPEAT REPLACE_WEIGHTS PROJECT INSTALL_DOCKER LEVEL SERVICE VOLUMES OVERRIDE
+known := MODEL ENV PORT WEBUI_PORT DRILL REPEAT REPLACE_WEIGHTS PROJECT INSTALL_DOCKER LEVEL SERVICE VOLUMES OVERRIDE OFFLINE
 given := $(foreach name,$(.VARIABLES),$(if $(filter command line,$(origin $(name))),$(name)))
 unknown := $(filter-out $(known) PYTHON,$(given))
 $(if $(unknown),$(error $(unknown): not a variable of this project; there are $(known)))
@@ -24,6 +24,9 @@ wish = $(env) $(call option,MODEL,--model) $(call option,PORT,--port) $(call opt
 
 help: ## print the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 20; echo; echo '  On the make line: $(known)'
+
+doctor: ## check this host for an environment, each finding with its fix (ENV MODEL PROJECT)
+	@scripts/warm doctor $(project) $(wish)
 
 up: ## bring the stack up and say where to chat (ENV MODEL PORT WEBUI_PORT PROJECT REPLACE_WEIGHTS OVERRIDE INSTALL_DOCKER)
 	@scripts/warm up $(project) $(wish) $(docker) $(call flag,REPLACE_WEIGHTS,--replace-weights) $(call option,OVERRIDE,--override)
@@ -40,6 +43,9 @@ bench: ## time stock restarts and warm restarts side by side (REPEAT PROJECT)
 status: ## say what runs, what is held and what is wrong (PROJECT)
 	@scripts/warm status $(target)
 
+verify: ## compare the plan with what runs; exit 1 on any difference (PROJECT)
+	@scripts/warm verify $(target)
+
 logs: ## follow the logs (PROJECT SERVICE)
 	@scripts/warm logs $(target) $(call option,SERVICE,--service)
 
@@ -52,6 +58,12 @@ down-all: ## stop everything and free the weights (PROJECT VOLUMES)
 plan: ## print what an environment would run and the memory it needs (ENV MODEL)
 	@scripts/warm plan $(wish)
 
+explain: ## say field by field why an engine would or would not map the held weights (ENV MODEL PROJECT)
+	@scripts/warm explain $(project) $(wish)
+
+lock: ## resolve the model of an environment to its content, print old and new, render again (ENV OFFLINE)
+	@scripts/warm lock $(env) $(call flag,OFFLINE,--offline)
+
 render: ## write compose.yaml and plan.md of every environment (ENV)
 	@scripts/warm render $(env)
 
@@ -63,6 +75,9 @@ check: ## lint, formatting, types, and generated files up to date
 
 test: ## run every test that needs no GPU, with all they need (LEVEL=unit for seconds; INSTALL_DOCKER)
 	@scripts/warm --test test $(call option,LEVEL,--level) $(docker)
+
+bench-cli: ## time the commands that only look: each under 1 s, else exit 1 (ENV PROJECT REPEAT)
+	@scripts/warm bench-cli $(target) $(call option,REPEAT,--repeat)
 
 docker-stop: ## stop the Docker engine that `make up` started by hand
 	@scripts/warm docker-stop

@@ -2,6 +2,7 @@
 
 In: the file, or a manifest as `warmstack-fetch` prints it. Out: `LockedModel`, and the file's text again. It
 never resolves anything itself; an entry without a digest says so and makes a plan that cannot be brought up.
+Digests of single files and of images are a record for reviewers: the plan rests on the model's digest alone.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Final
 
@@ -21,12 +22,16 @@ HEADERS: Final = "safetensors headers"
 SHAPES: Final = "the architecture's shapes, computed"
 SOURCES: Final = ("hub", "package", "local", "unresolved")
 _HEX64: Final = re.compile(r"[0-9a-f]{64}")
+_IMAGE_DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
 _HEX40: Final = re.compile(r"[0-9a-f]{40}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class LockedModel:
-    """One model. `digest` (64 hex) is None when nobody resolved it; `weight_bytes` counts tensor bytes."""
+    """One model. `digest` (64 hex) is None when nobody resolved it; `weight_bytes` counts tensor bytes.
+
+    `files` are the files that decide the weights by name, each with the sha256 of its content.
+    """
 
     name: str
     revision: str
@@ -36,14 +41,16 @@ class LockedModel:
     package: str | None = None
     weight_bytes: int | None = None
     weight_bytes_from: str | None = None
+    files: tuple[tuple[str, str], ...] = ()
     facts: ModelFacts = NO_FACTS
 
 
 @dataclass(frozen=True, kw_only=True)
 class Lock:
-    """The models of one environment."""
+    """The models of one environment, and the digests that a registry gave the images it is made from."""
 
     models: tuple[LockedModel, ...] = ()
+    images: tuple[tuple[str, str], ...] = ()
 
     def find(self, *, name: str, revision: str) -> LockedModel | None:
         """The entry for a wish, or None."""
@@ -54,7 +61,8 @@ class Lock:
     def replaced(self, model: LockedModel) -> Lock:
         """The lock with this entry in place of the one for the same name and revision."""
         others = [old for old in self.models if (old.name, old.revision) != (model.name, model.revision)]
-        return Lock(models=tuple(sorted([*others, model], key=lambda entry: (entry.name, entry.revision))))
+        models = sorted([*others, model], key=lambda entry: (entry.name, entry.revision))
+        return replace(self, models=tuple(models))
 
 
 def read_lock(path: Path) -> Lock:
@@ -69,9 +77,10 @@ def read_lock(path: Path) -> Lock:
     if content.get("schema") != 1 or not isinstance(entries, list):
         raise UserError(Problem(key="lock", problem="must hold `schema: 1` and `models`", file=document.file))
     models = [_entry(entry, problems, file=document.file) for entry in entries]
+    images = _digests(content.get("images"), "images", _IMAGE_DIGEST, problems, file=document.file)
     if problems:
         raise UserError(problems)
-    return Lock(models=tuple(models))
+    return Lock(models=tuple(models), images=images)
 
 
 def model_from_manifest(manifest: Mapping[str, Json]) -> LockedModel:
@@ -79,11 +88,16 @@ def model_from_manifest(manifest: Mapping[str, Json]) -> LockedModel:
     problems: list[Problem] = []
     config = manifest.get("config")
     revision = manifest.get("revision")
+    files = manifest.get("files")
     entry: dict[str, Json] = {
         "name": manifest.get("model"),
         "revision": "main" if revision is None else revision,
         "weight_bytes_from": HEADERS,
         **{name: manifest.get(name) for name in ("source", "digest", "commit", "package", "weight_bytes")},
+        "files": {
+            name: file.get("sha256") if isinstance(file, dict) else None
+            for name, file in (files.items() if isinstance(files, dict) else ())
+        },
         "config": config if isinstance(config, dict) else {},
     }
     model = _entry(entry, problems, file="manifest")
@@ -122,12 +136,17 @@ def render_lock(lock: Lock) -> str:
     lines.append("models:" if lock.models else "models: []")
     for model in lock.models:
         lines += _entry_lines(model)
+    if lock.images:
+        lines += ["images:", *(f"  {json.dumps(tag)}: {json.dumps(digest)}" for tag, digest in lock.images)]
     return "\n".join(lines) + "\n"
 
 
 @dataclass(frozen=True, kw_only=True)
 class LockChange:
-    """One difference between two locks: which entry, which field, what it was (None: not there) and is."""
+    """One difference between two locks: which entry, which field, what it was (None: not there) and is.
+
+    An image's digest has the name `images`, no revision, and the image as its field.
+    """
 
     name: str
     revision: str
@@ -139,7 +158,9 @@ class LockChange:
 def lock_changes(old: Lock, new: Lock) -> tuple[LockChange, ...]:
     """What differs, entry by entry in the order of the file; an entry that comes or goes is one change."""
     keys = sorted({(entry.name, entry.revision) for entry in (*old.models, *new.models)})
-    return tuple(change for name, revision in keys for change in _entry_changes(old, new, name, revision))
+    models = [change for name, revision in keys for change in _entry_changes(old, new, name, revision)]
+    images = _pair_changes("images", "", "", old.images, new.images)
+    return (*models, *images)
 
 
 def _entry_changes(old: Lock, new: Lock, name: str, revision: str) -> list[LockChange]:
@@ -150,14 +171,29 @@ def _entry_changes(old: Lock, new: Lock, name: str, revision: str) -> list[LockC
     pairs = [
         (field.name, getattr(before, field.name), getattr(after, field.name)) for field in fields(before)
     ]
+    files = _pair_changes(name, revision, "files.", before.files, after.files)
     facts = [
         (f"config.{field.name}", getattr(before.facts, field.name), getattr(after.facts, field.name))
         for field in fields(before.facts)
     ]
-    return [
+    plain = [pair for pair in pairs if pair[0] not in ("facts", "files")]
+    changes = [
         LockChange(name=name, revision=revision, field=field, old=was, new=is_now)
-        for field, was, is_now in (*(pair for pair in pairs if pair[0] != "facts"), *facts)
+        for field, was, is_now in (*plain, *facts)
         if was != is_now
+    ]
+    return [*changes, *files]
+
+
+def _pair_changes(
+    name: str, revision: str, prefix: str, old: tuple[tuple[str, str], ...], new: tuple[tuple[str, str], ...]
+) -> list[LockChange]:
+    """Differences between two tables of digests by name."""
+    before, after = dict(old), dict(new)
+    return [
+        LockChange(name=name, revision=revision, field=prefix + key, old=before.get(key), new=after.get(key))
+        for key in sorted(before.keys() | after.keys())
+        if before.get(key) != after.get(key)
     ]
 
 
@@ -165,8 +201,10 @@ def _entry_lines(model: LockedModel) -> list[str]:
     lines = []
     for field in fields(model):
         value = getattr(model, field.name)
-        if field.name != "facts" and value is not None:
+        if field.name not in ("facts", "files") and value is not None:
             lines.append(f"{field.name}: {json.dumps(value, ensure_ascii=False)}")
+    if model.files:
+        lines += ["files:", *(f"  {json.dumps(name)}: {json.dumps(digest)}" for name, digest in model.files)]
     facts = [(field.name, getattr(model.facts, field.name)) for field in fields(model.facts)]
     known = [f"  {name}: {json.dumps(value)}" for name, value in facts if value is not None]
     lines += ["config:", *known] if known else ["config: {}"]
@@ -188,5 +226,24 @@ def _entry(entry: Json, problems: list[Problem], *, file: str) -> LockedModel:
         package=reader.text("package"),
         weight_bytes=reader.integer("weight_bytes"),
         weight_bytes_from=reader.text("weight_bytes_from", one_of=(HEADERS, SHAPES)),
+        files=_digests(entry.get("files"), "files", _HEX64, problems, file=file),
         facts=read_facts(Fields(config if isinstance(config, dict) else {}, problems, file)),
     )
+
+
+def _digests(
+    value: Json, key: str, pattern: re.Pattern[str], problems: list[Problem], *, file: str
+) -> tuple[tuple[str, str], ...]:
+    """A table of digests by name, in the order of the names; none where the key is not there."""
+    if value is None:
+        return ()
+    if not isinstance(value, dict):
+        problems.append(Problem(key=key, problem="must be a table of digests by name", file=file))
+        return ()
+    found = []
+    for name, digest in sorted(value.items()):
+        if isinstance(digest, str) and pattern.fullmatch(digest):
+            found.append((name, digest))
+        else:
+            problems.append(Problem(key=f"{key}.{name}", problem=f"cannot be {digest!r}", file=file))
+    return tuple(found)

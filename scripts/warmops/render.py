@@ -11,6 +11,7 @@ import argparse
 import difflib
 import json
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,8 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
     files = [one for folder in _folders(arguments.env) for one in render_environment(folder)]
     changed = [one for one in files if one.differs]
     if not arguments.check:
-        for one in changed:
-            one.path.write_text(one.wanted, encoding="utf-8")
+        write_changed(changed)
     if arguments.json:
         print(json.dumps({"files": len(files), "changed": [_shown(one.path) for one in changed]}))
     else:
@@ -73,6 +73,14 @@ def render_environment(folder: Path) -> tuple[Rendered, Rendered]:
     )
 
 
+def write_changed(files: Iterable[Rendered]) -> list[str]:
+    """Write the files that differ; returns their names."""
+    changed = [one for one in files if one.differs]
+    for one in changed:
+        one.path.write_text(one.wanted, encoding="utf-8")
+    return [_shown(one.path) for one in changed]
+
+
 def _folders(name: str | None) -> list[Path]:
     if name:
         return [ENVIRONMENTS / name]
@@ -85,7 +93,7 @@ def _compare(path: Path, wanted: str) -> Rendered:
 
 
 def _shown(path: Path) -> str:
-    return str(path.relative_to(REPOSITORY))
+    return str(path.relative_to(REPOSITORY) if path.is_relative_to(REPOSITORY) else path)
 
 
 def _difference(one: Rendered) -> list[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from warmops.changes import ENGINE, WEIGHT_CACHE, Changes, Container, DesiredService, decide
+from warmops.changes import ENGINE, WEIGHT_CACHE, Changes, DesiredService, decide
 from warmops.console import say
 from warmops.docker import DockerError
 from warmops.project import Project
@@ -20,7 +20,8 @@ def compare(project: Project, wanted: Path, plan: Plan) -> Changes:
     """What `up` with the Compose file `wanted` would do to each service. Looks only."""
     containers = project.containers()
     hashes = project.compose_with(wanted).config_hashes()
-    joined = _joined_hash(project, wanted, containers)
+    cache = next((container for container in containers if container.service == WEIGHT_CACHE), None)
+    joined = None if cache is None else joined_hashes(project, wanted, cache.id).get(ENGINE)
     images = _image_ids(project, {service.image for service in plan.services})
     desired = tuple(
         DesiredService(
@@ -35,16 +36,13 @@ def compare(project: Project, wanted: Path, plan: Plan) -> Changes:
     return decide(desired, containers)
 
 
-def _joined_hash(project: Project, wanted: Path, containers: Iterable[Container]) -> str | None:
-    """The engine's hash once its `ipc` names the weight cache's container; None without such a container."""
-    cache = next((container for container in containers if container.service == WEIGHT_CACHE), None)
-    if cache is None:
-        return None
+def joined_hashes(project: Project, wanted: Path, cache: str) -> dict[str, str]:
+    """All hashes once the engine's `ipc` names the weight cache's container, whose id is `cache`."""
     text = wanted.read_text(encoding="utf-8")
     resolved = wanted.with_name("compose.joined.yaml")
-    resolved.write_text(text.replace(f"service:{WEIGHT_CACHE}", f"container:{cache.id}"), encoding="utf-8")
+    resolved.write_text(text.replace(f"service:{WEIGHT_CACHE}", f"container:{cache}"), encoding="utf-8")
     try:
-        return project.compose_with(resolved).config_hashes().get(ENGINE)
+        return project.compose_with(resolved).config_hashes()
     finally:
         resolved.unlink()
 

@@ -12,7 +12,7 @@ from support.stack import ROOT
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 # Targets for those who work on the project; `make` alone lists them.
-NOT_IN_README = {"help", "check", "images", "docker-stop"}
+NOT_IN_README = {"help", "check", "images", "bench-cli", "docker-stop"}
 
 
 def readme_commands() -> list[str]:

@@ -59,9 +59,10 @@ def test_local_manifest_has_no_revision() -> None:
         ({"source": "elsewhere"}, "source: cannot be 'elsewhere'"),
         ({"weight_bytes": "1"}, "weight_bytes: must be a whole number, not '1'"),
         ({"model": None}, "name: is missing"),
+        ({"files": {"a.safetensors": {"bytes": 1}}}, "files.a.safetensors: cannot be None"),
     ],
 )
-def test_wrong_manifest(change: dict[str, str | None], expected: str) -> None:
+def test_wrong_manifest(change: dict[str, Json], expected: str) -> None:
     with pytest.raises(UserError) as raised:
         model_from_manifest({**MANIFEST, **change})
     assert expected in str(raised.value)
@@ -86,6 +87,45 @@ def test_what_is_written_reads_back(tmp_path: Path) -> None:
     assert read_lock(tmp_path / "lock.yaml") == lock
     assert lock.find(name="Org/Model", revision="main") == LOCKED
     assert lock.find(name="Org/Model", revision="v2") is None
+
+
+FILES = (("config.json", "12" * 32), ("model.safetensors", "34" * 32))
+IMAGES = (("vllm/vllm-openai:v0.33.0", "sha256:" + "56" * 32),)
+
+
+def test_digests_of_files_and_images_read_back(tmp_path: Path) -> None:
+    files: Json = {name: {"sha256": digest, "bytes": 1} for name, digest in reversed(FILES)}
+    model = model_from_manifest({**MANIFEST, "files": files})
+    assert model.files == FILES
+    lock = Lock(models=(model,), images=IMAGES)
+    (tmp_path / "lock.yaml").write_text(render_lock(lock), encoding="utf-8")
+    assert read_lock(tmp_path / "lock.yaml") == lock
+    assert lock.replaced(replace(model, digest="ef" * 32)).images == IMAGES
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("images: {a: 'sha256:12'}", "images.a: cannot be 'sha256:12'"),
+        ("images: [a]", "images: must be a table of digests by name"),
+    ],
+)
+def test_wrong_digests(tmp_path: Path, text: str, expected: str) -> None:
+    (tmp_path / "lock.yaml").write_text(f"schema: 1\nmodels: []\n{text}\n")
+    with pytest.raises(UserError) as raised:
+        read_lock(tmp_path / "lock.yaml")
+    assert expected in str(raised.value)
+
+
+def test_a_file_and_an_image_that_changed_are_named() -> None:
+    old = Lock(models=(replace(LOCKED, files=FILES),))
+    moved = (FILES[0], ("model-1.safetensors", "78" * 32))
+    new = Lock(models=(replace(LOCKED, files=moved),), images=IMAGES)
+    assert [(c.name, c.field, c.old, c.new) for c in lock_changes(old, new)] == [
+        ("Org/Model", "files.model-1.safetensors", None, "78" * 32),
+        ("Org/Model", "files.model.safetensors", "34" * 32, None),
+        ("images", IMAGES[0][0], None, IMAGES[0][1]),
+    ]
 
 
 def test_replacing_keeps_one_entry_per_wish() -> None:

@@ -1,0 +1,363 @@
+"""The checks of `doctor`: each a small function from facts to one finding.
+
+In: `DoctorFacts`. Out: `Finding`s: a level, one sentence, and the fix where there is something to mend. They
+ask nothing themselves, so that each can be shown a host that passes and one that does not. A new check is a
+function and a row of `CHECKS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from warmops.doctor_facts import DoctorFacts, Gpu, WishFacts
+from warmops.pins import version_numbers
+from warmops.preflight import BUILD_BYTES, ROOM_BYTES
+from warmops.units import mebibytes
+
+Level = Literal["ok", "warn", "fail", "skip"]
+
+# Debian 12's Engine, on which this project's own tests run; older ones were not tried.
+ENGINE_MINIMUM: Final = (20, 10)
+# From here on `driver: nvidia` is served by CDI too: github.com/moby/moby/pull/50228.
+CDI_MINIMUM: Final = (29,)
+# docs.nvidia.com/deploy/cuda-compatibility, table of minor-version compatibility, read November 2026.
+DRIVER_MINIMUM: Final = {11: 450, 12: 525, 13: 580}
+# The kernel's own lower default. Below it process ids come round soon, and an engine must not get one of its
+# weight cache's.
+PID_MAX_MINIMUM: Final = 32768
+CLOCK_SECONDS: Final = 2.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """`sentence` can be pasted anywhere: secrets stand in it as set or not set. `fix` is what to do."""
+
+    name: str
+    level: Level
+    sentence: str
+    fix: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """What a check returns; its name comes from the table."""
+
+    level: Level
+    sentence: str
+    fix: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    """`essential`: when it fails no stack of this environment can come up, so `up` asks it too."""
+
+    name: str
+    judge: Callable[[DoctorFacts], Verdict]
+    essential: bool = False
+
+
+def ok(sentence: str) -> Verdict:
+    return Verdict(level="ok", sentence=sentence)
+
+
+def warn(sentence: str, fix: str) -> Verdict:
+    return Verdict(level="warn", sentence=sentence, fix=fix)
+
+
+def fail(sentence: str, fix: str) -> Verdict:
+    return Verdict(level="fail", sentence=sentence, fix=fix)
+
+
+def skip(sentence: str) -> Verdict:
+    return Verdict(level="skip", sentence=sentence)
+
+
+NO_ENGINE: Final = skip("the engine does not answer")
+NO_PLAN: Final = skip("there is no plan to compare with")
+NOT_CUDA: Final = skip("the environment runs on the CPU")
+
+
+def check_environment(facts: DoctorFacts) -> Verdict:
+    if facts.wish is None or facts.wish_problem is not None:
+        return fail(facts.wish_problem or "it could not be planned", facts.wish_hint or "make plan")
+    return ok(f"{facts.wish.environment}: {facts.wish.model} on {facts.wish.platform}")
+
+
+def check_api(facts: DoctorFacts) -> Verdict:
+    problem = facts.engine.problem
+    if problem is not None and "permission denied" in problem:
+        return fail(problem, "sudo usermod -aG docker $USER, and log in again; or run this as root")
+    if problem is not None:
+        return fail(problem, "start it (systemctl start docker); as root, `make up` installs and starts one")
+    return ok(f"the Docker engine answers, API {facts.engine.api}")
+
+
+def check_engine(facts: DoctorFacts) -> Verdict:
+    if facts.engine.problem is not None:
+        return NO_ENGINE
+    if version_numbers(facts.engine.version) < ENGINE_MINIMUM:
+        return fail(f"Docker Engine {facts.engine.version} is older than 20.10", "upgrade Docker Engine")
+    return ok(f"Docker Engine {facts.engine.version}")
+
+
+def check_compose(facts: DoctorFacts) -> Verdict:
+    minimum = ".".join(str(number) for number in facts.compose_minimum)
+    if facts.engine.compose is None:
+        return fail(
+            "Docker has no Compose plugin", f"install Compose {minimum} or newer; as root, `make up` does"
+        )
+    if version_numbers(facts.engine.compose) < facts.compose_minimum:
+        return fail(
+            f"Compose {facts.engine.compose} is older than {minimum}", "upgrade it; as root, `make up` does"
+        )
+    return ok(f"Compose {facts.engine.compose}")
+
+
+def check_runtime(facts: DoctorFacts) -> Verdict:
+    if not _is_cuda(facts):
+        return NOT_CUDA
+    if facts.engine.problem is not None:
+        return NO_ENGINE
+    configure = "nvidia-ctk runtime configure --runtime=docker && systemctl restart docker"
+    if "nvidia" in facts.engine.runtimes:
+        return ok("Docker has the runtime nvidia")
+    if facts.engine.cdi_devices and version_numbers(facts.engine.version) >= CDI_MINIMUM:
+        return warn("Docker hands GPUs over by CDI, and `up` looks for the runtime nvidia", configure)
+    if facts.engine.cdi_devices:
+        return fail(
+            f"Docker Engine {facts.engine.version} knows GPUs by CDI, and before 29 `driver: nvidia` needs "
+            "the runtime",
+            configure,
+        )
+    return fail(
+        "Docker has no NVIDIA runtime and no CDI device, so no container gets a GPU",
+        f"install nvidia-container-toolkit, then {configure}",
+    )
+
+
+def check_driver(facts: DoctorFacts) -> Verdict:
+    wish = facts.wish
+    if wish is None or wish.platform != "cuda":
+        return NOT_CUDA
+    if facts.gpu.driver is None:
+        return fail("nvidia-smi shows no NVIDIA driver on this host", "install NVIDIA's driver")
+    needed = DRIVER_MINIMUM.get(version_numbers(wish.cuda or "")[0]) if wish.cuda else None
+    if needed is None:
+        return skip(f"driver {facts.gpu.driver}; the image's CUDA version is not known")
+    if version_numbers(facts.gpu.driver)[0] < needed:
+        return fail(
+            f"driver {facts.gpu.driver} is too old for the image's CUDA {wish.cuda}",
+            f"install driver {needed} or newer",
+        )
+    return ok(f"driver {facts.gpu.driver} serves the image's CUDA {wish.cuda}")
+
+
+def check_gpu_memory(facts: DoctorFacts) -> Verdict:
+    wish = facts.wish
+    if wish is None or wish.platform != "cuda":
+        return NOT_CUDA
+    if facts.gpu.driver is None:
+        return skip("nvidia-smi shows no GPU")
+    if wish.runs:
+        return skip("this project's weight cache runs and holds its share")
+    used = [gpu for gpu in facts.gpu.gpus if gpu.uuid in wish.gpus] or facts.gpu.gpus[: wish.gpu_count]
+    if len(used) < wish.gpu_count:
+        return fail(
+            f"{len(used)} of the {wish.gpu_count} GPUs that are asked for are here",
+            "lower parallel.tensor or gpu.count, or correct gpu.devices",
+        )
+    if wish.memory_bytes is None:
+        return NO_PLAN
+    short = [gpu for gpu in used if gpu.free_bytes < wish.memory_bytes]
+    if short:
+        text = "; ".join(_gpu_sentence(gpu, wish.memory_bytes) for gpu in short)
+        return fail(text, "stop what holds it, or plan with less (engine.kv_cache)")
+    free = min(gpu.free_bytes for gpu in used)
+    return ok(f"{mebibytes(free)} or more are free on each GPU, {mebibytes(wish.memory_bytes)} are planned")
+
+
+def check_cgroups(facts: DoctorFacts) -> Verdict:
+    if not _is_cuda(facts):
+        return NOT_CUDA
+    if facts.engine.problem is not None:
+        return NO_ENGINE
+    driver = facts.engine.cgroup_driver
+    if driver != "systemd":
+        return ok(f"cgroup driver {driver}: a systemd reload takes no GPU away")
+    if facts.gpu.unlinked:
+        return warn(
+            f"cgroup driver systemd, and {len(facts.gpu.unlinked)} NVIDIA device files have no link in "
+            "/dev/char: after a systemd reload running containers lose their GPUs",
+            "nvidia-ctk system create-dev-char-symlinks --create-all, at each boot; "
+            'or "exec-opts": ["native.cgroupdriver=cgroupfs"] in /etc/docker/daemon.json',
+        )
+    return ok("cgroup driver systemd, and every NVIDIA device file has its link in /dev/char")
+
+
+def check_disk(facts: DoctorFacts) -> Verdict:
+    wish, free = facts.wish, facts.machine.disk_free_bytes
+    if free is None:
+        return skip("Docker keeps its data on another host or in a folder that cannot be read")
+    if wish is None or wish.images_are_there is None:
+        return NO_PLAN
+    needed, words = _disk_needs(wish)
+    sentence = (
+        f"{mebibytes(free)} are free where Docker keeps its data, {mebibytes(needed)} are needed for {words}"
+    )
+    if free >= needed:
+        return ok(sentence)
+    fix = "remove what is not needed (docker system df shows it), or move Docker's data-root"
+    # Without root the volume cannot be read: the checkpoint may be there already.
+    return warn(sentence, fix) if wish.on_disk is None else fail(sentence, fix)
+
+
+def check_memory(facts: DoctorFacts) -> Verdict:
+    wish, available = facts.wish, facts.machine.memory_available_bytes
+    if wish is None or (wish.platform == "cpu" and wish.memory_bytes is None):
+        return NO_PLAN
+    if wish.platform != "cpu" or wish.memory_bytes is None:
+        return skip(f"{mebibytes(available)} are available; the plan counts memory of GPUs")
+    if wish.runs:
+        return skip(f"this project runs and holds its share; {mebibytes(available)} more are available")
+    sentence = f"{mebibytes(available)} are available, {mebibytes(wish.memory_bytes)} are planned"
+    if available < wish.memory_bytes:
+        return fail(sentence, "stop something, use a smaller model, or lower engine.kv_cache")
+    return ok(sentence)
+
+
+def check_shm(facts: DoctorFacts) -> Verdict:
+    wish, available = facts.wish, facts.machine.memory_available_bytes
+    if wish is None or wish.shm_bytes is None:
+        return NO_PLAN
+    if wish.runs:
+        return skip("this project's weight cache runs with its own /dev/shm")
+    sentence = f"the weight cache gets its own /dev/shm of {mebibytes(wish.shm_bytes)}"
+    if available < wish.shm_bytes:
+        return fail(
+            f"{sentence}, which is memory, and {mebibytes(available)} are available",
+            "stop something, or use a smaller model",
+        )
+    return ok(f"{sentence}; that of the host does not matter")
+
+
+def check_ports(facts: DoctorFacts) -> Verdict:
+    if facts.wish is None:
+        return NO_PLAN
+    taken = [port for port in facts.wish.ports if port.problem is not None]
+    if taken:
+        text = "; ".join(f"{port.host}:{port.port} {port.problem}" for port in taken)
+        return fail(text, "make up " + " ".join(f"{port.variable}={port.port + 1}" for port in taken))
+    named = ", ".join(f"{port.host}:{port.port}" for port in facts.wish.ports)
+    return ok(f"{named} can be used")
+
+
+def check_pid_max(facts: DoctorFacts) -> Verdict:
+    limit = facts.machine.pid_max
+    if limit is None:
+        return skip("the kernel does not tell kernel.pid_max")
+    if limit < PID_MAX_MINIMUM:
+        return warn(
+            f"kernel.pid_max is {limit}: process ids come round soon, and an engine that gets one "
+            "of its weight cache's cannot map",
+            "sysctl -w kernel.pid_max=4194304",
+        )
+    return ok(f"kernel.pid_max is {limit}")
+
+
+def check_selinux(facts: DoctorFacts) -> Verdict:
+    state = facts.machine.selinux
+    labels = any("selinux" in option for option in facts.engine.security_options)
+    if state != "enforcing" or not labels:
+        return ok(
+            f"SELinux: {state or 'not in this kernel'}{'' if labels or not state else ', not used by Docker'}"
+        )
+    return warn(
+        "SELinux is enforcing and Docker labels containers: secrets and a local model must be labelled too",
+        "chcon -Rt container_file_t .warmstack, and the same for the folder of a local model",
+    )
+
+
+def check_hub(facts: DoctorFacts) -> Verdict:
+    hub = facts.hub
+    if facts.wish is not None and facts.wish.is_local:
+        return skip("the model is a local folder")
+    if hub.asked is None:
+        return skip("no HF_ENDPOINT is set and no hub client is installed here; fetching asks the hub itself")
+    if hub.problem is None:
+        return ok(f"{hub.asked} answers")
+    fix = "check the network, HF_ENDPOINT and HTTPS_PROXY"
+    if facts.wish is not None and facts.wish.on_disk:
+        return ok(f"{hub.asked} does not answer ({hub.problem}), and the model is on disk")
+    return warn(
+        f"{hub.asked} does not answer ({hub.problem}); a model that is not on disk cannot be fetched", fix
+    )
+
+
+def check_token(facts: DoctorFacts) -> Verdict:
+    if facts.hub.token == "empty":
+        return warn("HF_TOKEN is set and empty", "unset HF_TOKEN, or give it a token")
+    if facts.hub.token == "none":
+        return ok("not set; gated models need one (HF_TOKEN, or a saved login)")
+    return ok("set")
+
+
+def check_clock(facts: DoctorFacts) -> Verdict:
+    offset = facts.engine.clock_offset_seconds
+    if offset is None:
+        return NO_ENGINE
+    if abs(offset) > CLOCK_SECONDS:
+        return warn(
+            f"the engine's clock is {offset:+.1f} s off this one: reports compare times of both",
+            "let both follow a time server (timedatectl set-ntp true)",
+        )
+    return ok(f"the engine's clock is within {CLOCK_SECONDS:g} s of this one")
+
+
+CHECKS: Final = (
+    Check(name="environment", judge=check_environment, essential=True),
+    Check(name="api", judge=check_api, essential=True),
+    Check(name="engine", judge=check_engine, essential=True),
+    Check(name="compose", judge=check_compose, essential=True),
+    Check(name="gpu runtime", judge=check_runtime, essential=True),
+    Check(name="gpu driver", judge=check_driver, essential=True),
+    Check(name="gpu memory", judge=check_gpu_memory, essential=True),
+    Check(name="cgroups", judge=check_cgroups),
+    Check(name="disk", judge=check_disk, essential=True),
+    Check(name="memory", judge=check_memory, essential=True),
+    Check(name="/dev/shm", judge=check_shm, essential=True),
+    Check(name="ports", judge=check_ports, essential=True),
+    Check(name="pid_max", judge=check_pid_max),
+    Check(name="selinux", judge=check_selinux),
+    Check(name="hub", judge=check_hub),
+    Check(name="hub token", judge=check_token),
+    Check(name="clock", judge=check_clock),
+)
+
+
+def judge_all(facts: DoctorFacts, checks: tuple[Check, ...] = CHECKS) -> tuple[Finding, ...]:
+    """Every finding, in the order of the table."""
+    verdicts = [(check.name, check.judge(facts)) for check in checks]
+    return tuple(Finding(name=name, level=v.level, sentence=v.sentence, fix=v.fix) for name, v in verdicts)
+
+
+def _is_cuda(facts: DoctorFacts) -> bool:
+    return facts.wish is not None and facts.wish.platform == "cuda"
+
+
+def _gpu_sentence(gpu: Gpu, needed: int) -> str:
+    holders = ", ".join(f"{p.pid} {p.name} ({mebibytes(p.used_bytes)})" for p in gpu.processes)
+    held = f", held by {holders}" if holders else ", held by processes that nvidia-smi does not show"
+    size = f"{mebibytes(gpu.free_bytes)} of {mebibytes(gpu.total_bytes)} are free"
+    return f"{gpu.uuid} ({gpu.name}): {size}, {mebibytes(needed)} are planned{held}"
+
+
+def _disk_needs(wish: WishFacts) -> tuple[int, str]:
+    """Bytes that the next `up` writes, and for what. Images for GPUs were not measured: at least as much."""
+    needs = [("logs and volumes", ROOM_BYTES)]
+    if not wish.images_are_there:
+        needs.insert(0, ("images", BUILD_BYTES))
+    if not wish.is_local and not wish.on_disk and wish.weight_bytes is not None:
+        needs.insert(0, ("the checkpoint", wish.weight_bytes))
+    return sum(size for _, size in needs), ", ".join(name for name, _ in needs)
