@@ -68,7 +68,7 @@ class Stack:
 
     def up(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         ports = ("--port", str(self.port), "--webui-port", str(self.webui_port))
-        # A busy machine may need longer for a start than the default hold: that is not what these tests judge.
+        # A busy machine may need longer for a start than the default hold, which these tests do not judge.
         hold = ("--set", f"gateway.hold_seconds={HOLD_SECONDS}")
         return self.warm("up", "--env", self.env, *ports, *hold, *arguments, check=check)
 
