@@ -98,9 +98,12 @@ def start_by_hand(docker: Docker) -> None:
         raise console.failure("dockerd is not installed", "apt-get install docker.io", exit_code=3)
     command = [dockerd, "--pidfile", str(PID_FILE)]
     console.echo_command(f"{' '.join(command)} >>{LOG_FILE} 2>&1 &")
+    # One that is still ending, such as after `docker-stop` was interrupted; a second would refuse to start.
+    ending = _our_engine()
+    if ending is not None:
+        _await_end(ending)
     # Left by an engine that was killed; dockerd refuses to start when the number is in use again.
-    if PID_FILE.exists() and _our_engine() is None:
-        PID_FILE.unlink()
+    PID_FILE.unlink(missing_ok=True)
     with LOG_FILE.open("ab") as log:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/", start_new_session=True
@@ -114,9 +117,20 @@ def stop_engine() -> bool:
     if pid is None:
         PID_FILE.unlink(missing_ok=True)
         return False
-    watch = os.pidfd_open(pid)
+    _await_end(pid, signal.SIGTERM)
+    PID_FILE.unlink(missing_ok=True)
+    return True
+
+
+def _await_end(pid: int, first: signal.Signals | None = None) -> None:
+    """Send `first` and wait until the process is gone; UserError (exit code 3) after STOP_SECONDS."""
     try:
-        signal.pidfd_send_signal(watch, signal.SIGTERM)
+        watch = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    try:
+        if first is not None:
+            signal.pidfd_send_signal(watch, first)
         ended, _, _ = select.select([watch], [], [], STOP_SECONDS)
     finally:
         os.close(watch)
@@ -124,8 +138,6 @@ def stop_engine() -> bool:
         raise console.failure(
             f"dockerd (pid {pid}) did not end within {STOP_SECONDS:g} s", f"see {LOG_FILE}", exit_code=3
         )
-    PID_FILE.unlink(missing_ok=True)
-    return True
 
 
 def _our_engine() -> int | None:
