@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from support.checkpoints import write_other_checkpoint
 from support.stack import Stack, docker, warm
 
 SERVICES = ("weight-cache", "vllm", "gateway", "open-webui")
@@ -76,31 +77,13 @@ def test_restart_is_a_hit_with_the_same_answer(stack: Stack) -> None:
 
 def test_another_model_is_refused_while_weights_are_held(stack: Stack, tmp_path: Path) -> None:
     before, file = identities(stack), stack.compose_file.read_bytes()
-    copy_checkpoint(stack, tmp_path)
+    write_other_checkpoint(stack, tmp_path)
     done = stack.up("--model", str(tmp_path), check=False)
     assert done.returncode == 1, done.stderr
     assert "would drop the weights that are held" in done.stderr
     assert "REPLACE_WEIGHTS=yes" in done.stderr
     assert (identities(stack), stack.compose_file.read_bytes()) == (before, file)
     assert "Paris" in stack.ask()
-
-
-def copy_checkpoint(stack: Stack, folder: Path) -> None:
-    """The stack's checkpoint as a local folder, with one weight changed: same layout, other content."""
-    folder.chmod(0o777)
-    path = stack.service_environment("vllm")["WARMSTACK_MODEL_PATH"]
-    code = (
-        "import shutil, sys, torch; from safetensors.torch import load_file, save_file\n"
-        f"shutil.copytree({path!r}, '/out', dirs_exist_ok=True, copy_function=shutil.copyfile)\n"
-        "weights = load_file('/out/model.safetensors')\n"
-        "name = 'model.norm.weight'; weights[name] = -weights[name]\n"
-        "save_file(weights, '/out/model.safetensors', metadata={'format': 'pt'})\n"
-    )
-    image = stack.inspect("vllm")["Config"]["Image"]
-    mounts = ("--volume", "warmstack-hub:/hub:ro", "--volume", f"{folder}:/out")
-    docker("run", "--rm", *mounts, "--entrypoint", "python", image, "-c", code)
-    for file in folder.iterdir():
-        assert file.stat().st_mode & 0o004
 
 
 def test_a_killed_engine_is_healed_by_up(stack: Stack) -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from support.stack import ROOT, Stack, docker
+from support.checkpoints import write_other_checkpoint
+from support.stack import ROOT, Stack
 from support.waiting import wait_until
 
 MARK = re.compile(r'warmstack: (\{"event": "miss".*\})')
@@ -18,18 +19,7 @@ MARK = re.compile(r'warmstack: (\{"event": "miss".*\})')
 @pytest.fixture
 def other_checkpoint(stack: Stack, tmp_path: Path) -> Path:
     """The stack's checkpoint as a local folder, one tensor negated: same names and shapes, other content."""
-    tmp_path.chmod(0o777)
-    path = stack.service_environment("vllm")["WARMSTACK_MODEL_PATH"]
-    code = (
-        "import shutil; from safetensors.torch import load_file, save_file\n"
-        f"shutil.copytree({path!r}, '/out', dirs_exist_ok=True, copy_function=shutil.copyfile)\n"
-        "weights = load_file('/out/model.safetensors')\n"
-        "weights['model.norm.weight'] = -weights['model.norm.weight']\n"
-        "save_file(weights, '/out/model.safetensors', metadata={'format': 'pt'})\n"
-    )
-    image = stack.inspect("vllm")["Config"]["Image"]
-    mounts = ("--volume", "warmstack-hub:/hub:ro", "--volume", f"{tmp_path}:/out")
-    docker("run", "--rm", *mounts, "--entrypoint", "python", image, "-c", code)
+    write_other_checkpoint(stack, tmp_path)
     return tmp_path
 
 
