@@ -287,7 +287,7 @@ def _parse(key: Key, text: str) -> Json | _Wrong:
 def _number(key: Key, text: str) -> Json | _Wrong:
     pattern = _INTEGER if key.kind is Kind.INTEGER else _NUMBER
     if not pattern.fullmatch(text):
-        return _Wrong(problem=f"must be {_form(key)}, not {text}")
+        return _Wrong(problem=f"must be {_form(key)}, not {text}", hint="write it in digits, without a unit")
     value = int(text) if key.kind is Kind.INTEGER else float(text)
     low = -math.inf if key.minimum is None else key.minimum
     high = math.inf if key.maximum is None else key.maximum

@@ -54,7 +54,8 @@ def test_two_errors_at_once_with_lines_and_hints() -> None:
     assert errors_of(model + rest) == (
         "error: try/environment.yaml:4: model.dtyp: is not a known key\nhint: did you mean model.dtype?\n"
         "error: try/environment.yaml:5: gatway: is not a known key\nhint: did you mean gateway?\n"
-        "error: try/environment.yaml:8: parallel.tensor: must be a whole number, not two"
+        "error: try/environment.yaml:8: parallel.tensor: must be a whole number, not two\n"
+        "hint: write it in digits, without a unit"
     )
 
 
@@ -158,7 +159,8 @@ def test_gpus(lines: str, expected: str | None) -> None:
 
 def test_wrong_override_names_the_make_line() -> None:
     assert errors_of(CPU, {"gateway.port": "x"}) == (
-        "error: gateway.port (make line): must be a whole number, not x"
+        "error: gateway.port (make line): must be a whole number, not x\n"
+        "hint: write it in digits, without a unit"
     )
     assert "gateway.prot (make line): is not a known key" in errors_of(CPU, {"gateway.prot": "1"})
     assert "gateway.host (make line): would let everyone" in errors_of(CPU, {"gateway.host": "0.0.0.0"})
