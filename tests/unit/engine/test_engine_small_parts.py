@@ -2,13 +2,16 @@
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from support.engine_samples import make_status
+from support.stack import ROOT
 from warmstack_engine.arguments import without_weight_cache
-from warmstack_engine.pids import NotPossibleError, collides, move_past, threads_needed
+from warmstack_engine.pids import NotPossibleError, collides, threads_needed
 from warmstack_engine.watching import HangWatch, Sample, read_metrics
 from warmstack_shared.backoff import BackOff
 from warmstack_shared.children import Exit, exit_of
@@ -73,16 +76,23 @@ def test_collides(pid: int, ranks: tuple[int, ...], does: bool) -> None:
     assert collides(pid, ranks) is does
 
 
+MOVE_AND_LOOK = """
+import os
+from warmstack_engine.pids import move_past
+move_past(400, (399,))
+pid = os.posix_spawn("/bin/true", ["/bin/true"], {})
+os.waitpid(pid, 0)
+print(pid)
+"""
+
+
 def test_move_past_moves_the_real_counter() -> None:
-    child = _pid_of_a_child()
-    move_past(child + 300, (child + 299,))
-    assert _pid_of_a_child() > child + 300
-
-
-def _pid_of_a_child() -> int:
-    pid = os.posix_spawn("/bin/true", ["/bin/true"], {})
-    os.waitpid(pid, 0)
-    return pid
+    """In a PID namespace of its own, as in a container: the host's counter may be about to wrap."""
+    command = ["unshare", "--pid", "--fork", "--map-root-user", sys.executable, "-c", MOVE_AND_LOOK]
+    paths = {**os.environ, "PYTHONPATH": str(ROOT / "vllm-image")}
+    done = subprocess.run(command, env=paths, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert 400 < int(done.stdout) < 500
 
 
 METRICS = """# HELP vllm:num_requests_running x
