@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, Literal
 
 from warmplan.constants import (
     COPIES_IN_SHM,
@@ -38,6 +38,9 @@ from warmplan.spec import Spec
 _MORE_GPUS: Final = (2, 4, 8, 16)
 _TABLES: Final = "tables that vLLM keeps beside the weights"
 _TABLES_FROM: Final = "positions of the model times rotary size"
+# What a second engine is there for; none: the first is only ever restarted.
+Second = Literal["none", "roll", "standby"]
+_SURGE: Final = "surge_"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +59,8 @@ class Budget:
 
     `rank_weight_bytes` is None while nobody has told the size of the weights: then the sum lacks it. What
     follows from the KV cache is None while its layout is not known. `length_tokens` is one request of full
-    length, `request_bytes` what it takes of the KV cache, `full_length_requests` how many fit.
+    length, `request_bytes` what it takes of the KV cache, `full_length_requests` how many fit. `second` is
+    what a second engine is there for; the sum counts it.
     """
 
     ranks: int
@@ -72,6 +76,7 @@ class Budget:
     full_length_requests: float | None
     shm_bytes: int
     utilization: float | None
+    second: Second
     parts: tuple[Part, ...]
     total_bytes: int
     memory_bytes: int | None
@@ -82,11 +87,21 @@ class Budget:
         return None if self.memory_bytes is None else self.memory_bytes - self.total_bytes
 
     @property
+    def surge_bytes(self) -> int:
+        """What a second engine takes beside the first."""
+        return sum(part.bytes for part in self.parts if part.key.startswith(_SURGE))
+
+    @property
+    def steady_bytes(self) -> int:
+        """What is held all the time: a roll's second engine is there for minutes, a standby always."""
+        return self.total_bytes - (self.surge_bytes if self.second == "roll" else 0)
+
+    @property
     def largest_rank_weight_bytes(self) -> int | None:
         """The largest weights of one rank that fit beside everything else as planned."""
         if self.free_bytes is None or self.rank_weight_bytes is None:
             return None
-        copies = sum(1 for part in self.parts if part.key in ("weights", "copy"))
+        copies = sum(1 for part in self.parts if part.key in ("weights", "copy", "surge_copy"))
         return self.rank_weight_bytes + self.free_bytes // copies
 
     @property
@@ -111,8 +126,9 @@ def compute_budget(*, spec: Spec, model: LockedModel | None, host: HostFacts | N
     length = full_length(spec, facts)
     kv_bytes = _kv_cache_bytes(spec, kv, length)
     _check_one_request(kv, kv_bytes, length)
-    parts = tuple(_parts(spec, weights, kv_bytes))
     memory = None if spec.gpu.memory_gib is None else int(spec.gpu.memory_gib * GIB)
+    second = _second_engine(spec, weights, kv_bytes, memory)
+    parts = tuple(_parts(spec, weights, kv_bytes, second))
     known = kv is not None and length is not None
     budget = Budget(
         ranks=spec.tensor,
@@ -128,6 +144,7 @@ def compute_budget(*, spec: Spec, model: LockedModel | None, host: HostFacts | N
         full_length_requests=kv.requests(kv_bytes, length=length or 1) if kv is not None and known else None,
         shm_bytes=_shm_bytes(spec, weights),
         utilization=_utilization(spec, weights, kv_bytes, memory),
+        second=second,
         parts=parts,
         total_bytes=sum(part.bytes for part in parts),
         memory_bytes=memory,
@@ -168,10 +185,28 @@ def _check_one_request(kv: KvLayout | None, kv_bytes: int, length: int | None) -
     raise UserError(Problem(key="engine.kv_cache", problem=missing, hint=more + less))
 
 
-def _parts(spec: Spec, weights: Weights, kv_bytes: int) -> Iterator[Part]:
+def _second_engine(spec: Spec, weights: Weights, kv_bytes: int, memory: int | None) -> Second:
+    """What was wished; without a wish a roll where it fits.
+
+    The memory of a CPU host stands in no environment: there a roll is planned and looks when it begins.
+    """
+    if spec.engine.standby:
+        return "standby"
+    if spec.engine.roll is not None:
+        return "roll" if spec.engine.roll else "none"
+    if spec.platform == "cpu":
+        return "roll"
+    if weights.rank is None or memory is None:
+        return "none"
+    both = sum(part.bytes for part in _parts(spec, weights, kv_bytes, "roll"))
+    return "roll" if both <= memory else "none"
+
+
+def _parts(spec: Spec, weights: Weights, kv_bytes: int, second: Second) -> Iterator[Part]:
     """The lines of the sum: for one GPU, or for the host's memory on the CPU."""
     rank, source = weights.rank or 0, weights.source or "unknown"
     copy = Part(key="copy", name="engine's own copy after a miss", bytes=rank, source="engine.on_miss: disk")
+    surge = "standby engine" if second == "standby" else "second engine of a roll"
     if spec.platform == "cpu":
         yield from _host_parts(spec, weights, source, kv_bytes)
     else:
@@ -183,9 +218,14 @@ def _parts(spec: Spec, weights: Weights, kv_bytes: int) -> Iterator[Part]:
         yield from _engine_parts(spec, "engine", "", kv_bytes)
     if spec.engine.on_miss == "disk":
         yield copy
+    if second != "none":
+        if spec.platform == "cuda":
+            yield from _engine_parts(spec, surge, _SURGE, kv_bytes)
+        else:
+            yield from _host_engine_parts(spec, f"{surge}, ", _SURGE, kv_bytes)
+        if spec.engine.on_miss == "disk":
+            yield replace(copy, key=f"{_SURGE}copy", name=f"{surge}, own copy after a miss")
     if spec.platform == "cuda":
-        if spec.engine.roll:
-            yield from _engine_parts(spec, "second engine of a roll", "surge_", kv_bytes)
         headroom = int(spec.gpu.headroom_gib * GIB)
         yield Part(key="headroom", name="headroom", bytes=headroom, source="gpu.headroom_gib")
 
@@ -215,13 +255,18 @@ def _host_parts(spec: Spec, weights: Weights, source: str, kv_bytes: int) -> Ite
         yield Part(key="tables", name=_TABLES, bytes=tables, source=_TABLES_FROM)
     again = "engines still map the first one"
     yield Part(key="reload", name="second copy during a reload", bytes=held + tables, source=again)
-    processes = (
-        ("weight_cache", "weight-cache process", CPU_WEIGHT_CACHE),
-        ("engine", "engine process", CPU_ENGINE),
-    )
-    for key, name, one in processes:
-        yield Part(key=key, name=name, bytes=one.bytes * spec.tensor, source=one.source)
-    yield Part(key="kv_cache", name="KV cache", bytes=kv_bytes * spec.tensor, source="engine.kv_cache")
+    cache = CPU_WEIGHT_CACHE
+    process = cache.bytes * spec.tensor
+    yield Part(key="weight_cache", name="weight-cache process", bytes=process, source=cache.source)
+    yield from _host_engine_parts(spec, "", "", kv_bytes)
+
+
+def _host_engine_parts(spec: Spec, who: str, prefix: str, kv_bytes: int) -> Iterator[Part]:
+    """What one engine takes of the host's memory beside the weights that it maps."""
+    process, cache = CPU_ENGINE.bytes * spec.tensor, kv_bytes * spec.tensor
+    name = f"{who}process" if who else "engine process"
+    yield Part(key=f"{prefix}engine", name=name, bytes=process, source=CPU_ENGINE.source)
+    yield Part(key=f"{prefix}kv_cache", name=f"{who}KV cache", bytes=cache, source="engine.kv_cache")
 
 
 def _shm_bytes(spec: Spec, weights: Weights) -> int:
@@ -258,13 +303,14 @@ def _check_gpu(spec: Spec, model: LockedModel | None, budget: Budget) -> list[Pr
         concurrency=spec.engine.kv_cache_concurrency is not None,
     )
 
-    without_roll = sum(part.bytes for part in budget.parts if not part.key.startswith("surge_"))
+    wished = "engine.standby" if spec.engine.standby else "engine.roll"
+    fits_alone = budget.surge_bytes > 0 and budget.total_bytes - budget.surge_bytes <= memory
     hint = nearest_plan(
         room=room,
         kv=budget.kv_layout,
         length=budget.length_tokens,
         wish=wish,
-        fits_without_roll=spec.engine.roll and without_roll <= memory,
+        without=f"{wished} false" if fits_alone else None,
         fitting_tensor=next(
             (n for n in _MORE_GPUS if n > spec.tensor and _fits(spec, model, n, memory)), None
         ),
@@ -275,6 +321,7 @@ def _check_gpu(spec: Spec, model: LockedModel | None, budget: Budget) -> list[Pr
 def _fits(spec: Spec, model: LockedModel | None, tensor: int, memory: int) -> bool:
     """Whether the same wish fits when the model is split over so many GPUs of this size."""
     wider = replace(spec, tensor=tensor)
+    second: Second = "standby" if spec.engine.standby else "roll" if spec.engine.roll else "none"
     facts = model.facts if model is not None else NO_FACTS
     if spec.model.weight_gib is not None or spec.model.kv_bytes_per_token is not None:
         return False  # These are numbers for the ranks of the wish.
@@ -283,18 +330,15 @@ def _fits(spec: Spec, model: LockedModel | None, tensor: int, memory: int) -> bo
         kv_bytes = _kv_cache_bytes(wider, kv, full_length(wider, facts))
     except UserError:
         return False
-    return sum(part.bytes for part in _parts(wider, weights, kv_bytes)) <= memory
+    return sum(part.bytes for part in _parts(wider, weights, kv_bytes, second)) <= memory
 
 
 def _check_host(spec: Spec, budget: Budget, host: HostFacts) -> list[Problem]:
     """What this machine lacks. On CUDA also that the stated GPU is the one that is there."""
+    # A roll that nobody asked for is no reason to refuse: it looks for its memory when it begins.
+    needed = budget.total_bytes if spec.engine.roll else budget.steady_bytes
     if spec.platform == "cpu":
-        if budget.total_bytes <= host.memory_bytes:
-            return []
-        text = f"{gib(budget.total_bytes)} of memory are needed and the host has {gib(host.memory_bytes)}"
-        return [
-            Problem(key="model.name", problem=text, hint="use a smaller model or a smaller engine.kv_cache")
-        ]
+        return _check_host_memory(spec, budget, needed, host.memory_bytes)
     problems = []
     if len(host.gpus) < spec.gpu.count:
         text = f"{spec.gpu.count} GPUs are wanted and the host has {len(host.gpus)}"
@@ -308,7 +352,17 @@ def _check_host(spec: Spec, budget: Budget, host: HostFacts) -> list[Problem]:
         problems.append(Problem(key="gpu.devices", problem=text, hint="`nvidia-smi -L` lists them"))
     used = [gpu for gpu in host.gpus if gpu.uuid in spec.gpu.devices] or host.gpus[: spec.gpu.count]
     for gpu in used:
-        if budget.total_bytes > gpu.total_bytes:
-            text = f"{gib(budget.total_bytes)} are needed and GPU {gpu.uuid} has {gib(gpu.total_bytes)}"
+        if needed > gpu.total_bytes:
+            text = f"{gib(needed)} are needed and GPU {gpu.uuid} has {gib(gpu.total_bytes)}"
             problems.append(Problem(key="gpu.memory_gib", problem=text, hint="lower engine.kv_cache"))
     return problems
+
+
+def _check_host_memory(spec: Spec, budget: Budget, needed: int, memory: int) -> list[Problem]:
+    if needed <= memory:
+        return []
+    text = f"{gib(needed)} of memory are needed and the host has {gib(memory)}"
+    offers = ["use a smaller model or a smaller engine.kv_cache"]
+    if budget.total_bytes - budget.surge_bytes <= memory:
+        offers.append("engine.standby false" if spec.engine.standby else "engine.roll false")
+    return [Problem(key="model.name", problem=text, hint=", or ".join(offers))]

@@ -27,18 +27,19 @@ def nearest_plan(
     kv: KvLayout | None,
     length: int | None,
     wish: KvWish,
-    fits_without_roll: bool,
+    without: str | None,
     fitting_tensor: int | None,
 ) -> str:
     """What would fit, the smallest change first; more GPUs only where no cache for a full request fits.
 
-    `room` are the bytes of KV cache that would fit (negative: none). `fitting_tensor`: a larger number of
-    GPUs for which the same wish fits.
+    `room` are the bytes of KV cache that would fit (negative: none). `without`: the setting that gives up the
+    second engine, where that alone is enough. `fitting_tensor`: a larger number of GPUs for which the same
+    wish fits.
     """
     smaller = _smaller_cache(room, kv, length, wish)
     offers = [smaller] if smaller is not None else []
-    if fits_without_roll:
-        offers.append("engine.roll false")
+    if without is not None:
+        offers.append(without)
     if fitting_tensor is not None and (not offers or offers[0].startswith("engine.max_model_len")):
         offers.append(f"parallel.tensor {fitting_tensor}")
     if not offers:

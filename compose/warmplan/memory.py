@@ -41,7 +41,7 @@ _LEGEND: Final = {
     "e": "engine process",
     "g": "CUDA graphs",
     "a": "activations",
-    "S": "second engine of a roll",
+    "S": "second engine",
     "h": "headroom",
     _FREE: "free",
 }
@@ -100,12 +100,14 @@ def meaning_lines(budget: Budget) -> Iterator[str]:
     if budget.full_length_requests is not None and budget.length_tokens is not None:
         many = f"{budget.full_length_requests:.1f} of {budget.length_tokens} tokens"
         yield f"Requests of full length at the same time: {many}."
+    beside = "" if budget.second == "none" else " beside a second engine"
     if budget.largest_rank_weight_bytes is not None:
         largest = budget.largest_rank_weight_bytes
         every = f", {gib(largest * budget.ranks)} over {budget.ranks} GPUs" if budget.ranks > 1 else ""
-        yield f"Largest model that would still fit: {gib(largest)} of weights on one GPU{every}."
+        yield f"Largest model that would still fit{beside}: {gib(largest)} of weights on one GPU{every}."
     if budget.largest_kv_cache_bytes is not None:
-        yield f"Largest KV cache that would still fit: {gib(budget.largest_kv_cache_bytes)}."
+        yield f"Largest KV cache that would still fit{beside}: {gib(budget.largest_kv_cache_bytes)}."
+    yield _second_engine(budget)
     if budget.utilization is not None:
         share = f"{budget.utilization:.4f}"
         yield f"`--gpu-memory-utilization` {share}: weights, KV cache, graphs and activations as a share."
@@ -133,12 +135,25 @@ def memory_facts(budget: Budget) -> dict[str, Json]:
         "largest_kv_cache_bytes": budget.largest_kv_cache_bytes,
         "gpu_memory_utilization": budget.utilization,
         "shm_bytes": budget.shm_bytes,
+        "second_engine": budget.second,
+        "surge_bytes": budget.surge_bytes,
     }
 
 
 def gib_number(count: int) -> str:
     """Bytes as GiB without the unit, for a column of a table."""
     return f"{count / GIB:.2f}"
+
+
+def _second_engine(budget: Budget) -> str:
+    """What happens to requests when a setting of the engine changes."""
+    if budget.second == "none":
+        return "No second engine: a changed setting restarts the engine while requests are held."
+    size = gib(budget.surge_bytes)
+    if budget.second == "standby":
+        return f"A standby engine, always there ({size}), takes over when the first one dies."
+    looks = "" if budget.memory_bytes is not None else " It looks whether the host has that free."
+    return f"A roll starts a second engine beside the first and needs {size} for its minutes.{looks}"
 
 
 def _part_facts(part: Part) -> Json:

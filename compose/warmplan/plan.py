@@ -6,7 +6,7 @@ decide nothing. The host never shapes it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from warmplan.budget import Budget, compute_budget
@@ -29,6 +29,8 @@ from warmplan.services import Gpus, Health, Mount, Port, Service, Volume
 from warmplan.spec import Setting, Spec
 
 HUB_VOLUME: Final = "warmstack-hub"
+SURGE: Final = "vllm-surge"
+SURGE_PROFILE: Final = "surge"
 LOCAL_MODEL: Final = "/model"
 UNLOCKED: Final = "unlocked"
 _PROBE_SECONDS: Final = 5
@@ -61,9 +63,10 @@ class Plan:
     budget: Budget
     weight_cache: Service
     engine: Service
+    surge: Service | None
     gateway: Service
     open_webui: Service | None
-    compile_volume: str
+    compile_volumes: tuple[str, ...]
     volumes: tuple[Volume, ...]
     secrets: tuple[str, ...]
     api_url: str
@@ -76,8 +79,14 @@ class Plan:
 
     @property
     def services(self) -> tuple[Service, ...]:
-        chat = (self.open_webui,) if self.open_webui is not None else ()
-        return (self.weight_cache, self.engine, self.gateway, *chat)
+        """Everything in the Compose file."""
+        every = (self.weight_cache, self.engine, self.surge, self.gateway, self.open_webui)
+        return tuple(service for service in every if service is not None)
+
+    @property
+    def standing(self) -> tuple[Service, ...]:
+        """What runs all the time."""
+        return tuple(service for service in self.services if not service.profiles)
 
 
 def plan_stack(
@@ -95,7 +104,10 @@ def plan_stack(
     budget = compute_budget(spec=spec, model=model, host=host)
     planned = _model(spec, model)
     tag = f"{version}-{spec.platform}"
-    compile_volume = f"compile-{tag}-{spec.gpu.architecture}" if spec.platform == "cuda" else f"compile-{tag}"
+    compiled = f"compile-{tag}-{spec.gpu.architecture}" if spec.platform == "cuda" else f"compile-{tag}"
+    vllm = _Vllm(spec=spec, identity=identity, budget=budget, model=planned, tag=tag)
+    surge = vllm.surge(f"{compiled}-surge") if budget.second != "none" else None
+    compile_volumes = (compiled, *((f"{compiled}-surge",) if surge is not None else ()))
     chat = _open_webui(spec, pins) if spec.open_webui.enabled else None
     return Plan(
         environment=spec.environment,
@@ -105,12 +117,13 @@ def plan_stack(
         vllm_version=version,
         identity=identity,
         budget=budget,
-        weight_cache=_weight_cache(spec, identity, budget, planned, tag),
-        engine=_engine(spec, identity, budget, planned, tag, compile_volume),
+        weight_cache=vllm.weight_cache(),
+        engine=vllm.engine(compiled),
+        surge=surge,
         gateway=_gateway(spec, pins),
         open_webui=chat,
-        compile_volume=compile_volume,
-        volumes=_volumes(compile_volume, chat=chat is not None),
+        compile_volumes=compile_volumes,
+        volumes=_volumes(compile_volumes, chat=chat is not None),
         secrets=_secrets(spec),
         api_url=f"http://{_reachable(spec.gateway.host)}:{spec.gateway.port}/v1",
         chat_url=spec.open_webui.url if chat is not None else None,
@@ -155,105 +168,124 @@ def _model_mount(spec: Spec) -> Mount:
     return Mount(kind="volume", source=HUB_VOLUME, target="/hub", read_only=True)
 
 
-def _sockets() -> Mount:
-    return Mount(kind="volume", source="sockets", target=SOCKETS, read_only=False)
+@dataclass(frozen=True, kw_only=True)
+class _Vllm:
+    """What weight cache and engines have in common."""
 
+    spec: Spec
+    identity: Identity
+    budget: Budget
+    model: PlannedModel
+    tag: str
 
-def _gpus(spec: Spec) -> Gpus | None:
-    return None if spec.platform == "cpu" else Gpus(count=spec.gpu.count, devices=spec.gpu.devices)
+    def weight_cache(self) -> Service:
+        """The service that holds the weights. Nothing volatile goes in here: any change drops the weights."""
+        spec, model = self.spec, self.model
+        return self._service(
+            name="weight-cache",
+            role="weight-cache",
+            command=preload_command(
+                spec=spec, identity=self.identity, path=model.path, revision=model.digest or UNLOCKED
+            ),
+            environment=(
+                ("WARMSTACK_WEIGHT_BYTES", str(self.budget.rank_weight_bytes or 0)),
+                ("WARMSTACK_RANKS", str(spec.tensor)),
+                ("WARMSTACK_MAX_RESTARTS", str(spec.weight_cache.max_restarts)),
+                *common_variables(spec),
+                *spec.weight_cache.environment,
+            ),
+            mounts=(),
+            probe="health",
+            shm_bytes=self.budget.shm_bytes,
+            ipc="shareable",
+        )
 
+    def engine(self, compile_volume: str) -> Service:
+        """The service that answers; it may be recycled at any time."""
+        spec, model = self.spec, self.model
+        command = serve_command(
+            spec=spec,
+            identity=self.identity,
+            budget=self.budget,
+            path=model.path,
+            revision=model.digest or UNLOCKED,
+        )
+        engine = self._service(
+            name="vllm",
+            role="engine",
+            command=command,
+            environment=(
+                ("WARMSTACK_MAX_RESTARTS", str(spec.engine.max_restarts)),
+                ("WARMSTACK_WAIT_SECONDS", str(spec.engine.wait_seconds)),
+                ("WARMSTACK_ON_MISS", spec.engine.on_miss),
+                ("WARMSTACK_HANG_SECONDS", str(spec.engine.hang_seconds)),
+                *common_variables(spec),
+                *engine_variables(spec),
+            ),
+            mounts=(Mount(kind="volume", source=compile_volume, target=CACHE, read_only=False),),
+            probe="engine",
+            ipc="service:weight-cache",
+        )
+        return replace(engine, labels=(*engine.labels, *spec.labels))
 
-def _labels(identity: Identity, model: PlannedModel, role: str) -> tuple[tuple[str, str], ...]:
-    return (
-        ("warmstack.identity", identity.value),
-        ("warmstack.model", model.name),
-        ("warmstack.role", role),
-    )
+    def surge(self, compile_volume: str) -> Service:
+        """A second engine: the first one's block under another name, with a compile cache of its own.
 
+        vLLM 0.33 writes parts of that cache in place (compilation/backends.py, save_to_file) and names others
+        by process id, which two containers share: so one engine writes one cache.
+        """
+        profiles = () if self.budget.second == "standby" else (SURGE_PROFILE,)
+        return replace(self.engine(compile_volume), name=SURGE, profiles=profiles)
 
-def _contract(spec: Spec, identity: Identity, model: PlannedModel) -> tuple[tuple[str, str], ...]:
-    """Variables of docs/architecture.md that both containers get."""
-    return (
-        ("WARMSTACK_IDENTITY", identity.value),
-        ("WARMSTACK_MODEL_DIGEST", model.digest or UNLOCKED),
-        ("WARMSTACK_MODEL_PATH", model.path),
-        ("WARMSTACK_MODEL", model.name),
-        ("WARMSTACK_PLATFORM", spec.platform),
-    )
-
-
-def _weight_cache(spec: Spec, identity: Identity, budget: Budget, model: PlannedModel, tag: str) -> Service:
-    """The service that holds the weights. Nothing volatile goes in here: any change drops the weights."""
-    return Service(
-        name="weight-cache",
-        image=f"warmstack/weight-cache:{tag}",
-        command=preload_command(
-            spec=spec, identity=identity, path=model.path, revision=model.digest or UNLOCKED
-        ),
-        environment=(
-            *_contract(spec, identity, model),
-            ("WARMSTACK_WEIGHT_BYTES", str(budget.rank_weight_bytes or 0)),
-            ("WARMSTACK_RANKS", str(spec.tensor)),
-            ("WARMSTACK_MAX_RESTARTS", str(spec.weight_cache.max_restarts)),
-            *common_variables(spec),
-            *spec.weight_cache.environment,
-        ),
-        labels=_labels(identity, model, "weight-cache"),
-        mounts=(_model_mount(spec), _sockets()),
-        networks=("backend",),
-        health=Health(
-            command=("warmstack-probe", "health"),
-            interval=10,
-            timeout=_PROBE_SECONDS,
-            retries=3,
-            start_period=_LOAD_SECONDS,
-        ),
-        stop_seconds=30,
-        gpus=_gpus(spec),
-        shm_bytes=budget.shm_bytes,
-        ipc="shareable",
-    )
-
-
-def _engine(
-    spec: Spec,
-    identity: Identity,
-    budget: Budget,
-    model: PlannedModel,
-    tag: str,
-    compile_volume: str,
-) -> Service:
-    """The service that answers; it may be recycled at any time."""
-    compiled = Mount(kind="volume", source=compile_volume, target=CACHE, read_only=False)
-    return Service(
-        name="vllm",
-        image=f"warmstack/vllm:{tag}",
-        command=serve_command(
-            spec=spec, identity=identity, budget=budget, path=model.path, revision=model.digest or UNLOCKED
-        ),
-        environment=(
-            *_contract(spec, identity, model),
-            ("WARMSTACK_MAX_RESTARTS", str(spec.engine.max_restarts)),
-            ("WARMSTACK_WAIT_SECONDS", str(spec.engine.wait_seconds)),
-            ("WARMSTACK_ON_MISS", spec.engine.on_miss),
-            ("WARMSTACK_HANG_SECONDS", str(spec.engine.hang_seconds)),
-            *common_variables(spec),
-            *engine_variables(spec),
-        ),
-        labels=(*_labels(identity, model, "engine"), *spec.labels),
-        mounts=(_model_mount(spec), _sockets(), compiled),
-        networks=("backend",),
-        health=Health(
-            command=("warmstack-probe", "engine"),
-            interval=10,
-            timeout=_PROBE_SECONDS,
-            retries=3,
-            start_period=_LOAD_SECONDS,
-        ),
-        stop_seconds=30,
-        gpus=_gpus(spec),
-        ipc="service:weight-cache",
-    )
+    def _service(
+        self,
+        *,
+        name: str,
+        role: str,
+        command: tuple[str, ...],
+        environment: tuple[tuple[str, str], ...],
+        mounts: tuple[Mount, ...],
+        probe: str,
+        ipc: str,
+        shm_bytes: int | None = None,
+    ) -> Service:
+        spec, model = self.spec, self.model
+        return Service(
+            name=name,
+            image=f"warmstack/{name}:{self.tag}",
+            command=command,
+            # Variables of docs/architecture.md that both sides get come first.
+            environment=(
+                ("WARMSTACK_IDENTITY", self.identity.value),
+                ("WARMSTACK_MODEL_DIGEST", model.digest or UNLOCKED),
+                ("WARMSTACK_MODEL_PATH", model.path),
+                ("WARMSTACK_MODEL", model.name),
+                ("WARMSTACK_PLATFORM", spec.platform),
+                *environment,
+            ),
+            labels=(
+                ("warmstack.identity", self.identity.value),
+                ("warmstack.model", model.name),
+                ("warmstack.role", role),
+            ),
+            mounts=(
+                _model_mount(spec),
+                Mount(kind="volume", source="sockets", target=SOCKETS, read_only=False),
+                *mounts,
+            ),
+            networks=("backend",),
+            health=Health(
+                command=("warmstack-probe", probe),
+                interval=10,
+                timeout=_PROBE_SECONDS,
+                retries=3,
+                start_period=_LOAD_SECONDS,
+            ),
+            stop_seconds=30,
+            gpus=None if spec.platform == "cpu" else Gpus(count=spec.gpu.count, devices=spec.gpu.devices),
+            shm_bytes=shm_bytes,
+            ipc=ipc,
+        )
 
 
 def _gateway(spec: Spec, pins: Pins) -> Service:
@@ -308,8 +340,8 @@ def _secrets(spec: Spec) -> tuple[str, ...]:
     return (*chat, *(("api_key",) if spec.gateway.api_key else ()))
 
 
-def _volumes(compile_volume: str, *, chat: bool) -> tuple[Volume, ...]:
-    own = ("sockets", compile_volume, *(("open-webui",) if chat else ()))
+def _volumes(compile_volumes: tuple[str, ...], *, chat: bool) -> tuple[Volume, ...]:
+    own = ("sockets", *compile_volumes, *(("open-webui",) if chat else ()))
     return (
         Volume(name=HUB_VOLUME, external=True),
         *(Volume(name=name, external=False) for name in own),

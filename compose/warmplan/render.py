@@ -83,6 +83,7 @@ def _check_service(block: Any, service: Service) -> None:
     for key, value in expected.items():
         found = _undoubled(block.get(key, type(value)()))
         assert found == value, f"{service.name}.{key}: {found!r} is not {value!r}"
+    assert tuple(block.get("profiles", ())) == service.profiles
     mounts = [(mount["source"], mount["target"]) for mount in _undoubled(block.get("volumes", []))]
     assert mounts == [(mount.source, mount.target) for mount in service.mounts]
     assert block["user"] == "10001:10001"

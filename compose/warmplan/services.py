@@ -50,7 +50,10 @@ class Gpus:
 
 @dataclass(frozen=True, kw_only=True)
 class Service:
-    """One container. `shm_bytes` and `ipc` are None where Docker's defaults serve."""
+    """One container. `shm_bytes` and `ipc` are None where Docker's defaults serve.
+
+    With `profiles` Compose starts it only when it is asked for by name.
+    """
 
     name: str
     image: str
@@ -66,6 +69,7 @@ class Service:
     gpus: Gpus | None = None
     shm_bytes: int | None = None
     ipc: str | None = None
+    profiles: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

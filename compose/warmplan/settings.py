@@ -204,9 +204,25 @@ KEYS: Final = (
     Key(
         name="engine.roll",
         kind=Kind.BOOLEAN,
+        default_text="true where a second engine fits",
+        moves=Moves.NO,
+        doc="Whether a second engine may run beside the first while it replaces it; `true` must fit.",
+    ),
+    Key(
+        name="engine.standby",
+        kind=Kind.BOOLEAN,
         default=False,
         moves=Moves.NO,
-        doc="Whether a second engine must fit beside the first, so that one can replace the other.",
+        doc="Whether a second engine always runs on the same weights, ready to take over at once.",
+    ),
+    Key(
+        name="engine.drain_seconds",
+        kind=Kind.INTEGER,
+        default=300,
+        minimum=0,
+        maximum=_DAY,
+        moves=Moves.NO,
+        doc="How long a roll waits for the running requests of an engine; those that run longer are cut.",
     ),
     Key(
         name="engine.on_miss",

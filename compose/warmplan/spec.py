@@ -49,14 +49,19 @@ class ModelWish:
 
 @dataclass(frozen=True, kw_only=True)
 class EngineWish:
-    """The engine. Exactly one of the three sizes of the KV cache is set; GiB and tokens are for one rank."""
+    """The engine. Exactly one of the three sizes of the KV cache is set; GiB and tokens are for one rank.
+
+    `roll` None: where a second engine fits.
+    """
 
     max_model_len: int | None
     max_num_seqs: int | None
     kv_cache_gib: float | None
     kv_cache_tokens: int | None
     kv_cache_concurrency: float | None
-    roll: bool
+    roll: bool | None
+    standby: bool
+    drain_seconds: int
     on_miss: str
     wait_seconds: int
     hang_seconds: int
@@ -226,7 +231,9 @@ def _engine(values: Values) -> EngineWish:
         kv_cache_gib=values.optional_number("engine.kv_cache.gib"),
         kv_cache_tokens=values.optional_integer("engine.kv_cache.tokens"),
         kv_cache_concurrency=values.optional_number("engine.kv_cache.concurrency"),
-        roll=values.boolean("engine.roll"),
+        roll=values.boolean("engine.roll") if values.has("engine.roll") else None,
+        standby=values.boolean("engine.standby"),
+        drain_seconds=values.integer("engine.drain_seconds"),
         on_miss=values.text("engine.on_miss"),
         wait_seconds=values.integer("engine.wait_seconds"),
         hang_seconds=values.integer("engine.hang_seconds"),

@@ -57,6 +57,11 @@ def _check_kv_cache(values: Values) -> None:
         values.add(other, f"contradicts {first}", "give one of the two")
 
 
+def _check_standby(values: Values) -> None:
+    if values.boolean("engine.standby") and values.has("engine.roll") and not values.boolean("engine.roll"):
+        values.add("engine.roll", "contradicts engine.standby: true", "remove the line")
+
+
 def _check_arguments(values: Values) -> None:
     for key in ("engine.arguments", "weight_cache.arguments"):
         _check_flags(values, key)
@@ -208,6 +213,7 @@ def _check_gpu(values: Values) -> None:
 _CHECKS: Final[tuple[tuple[tuple[str, ...], Callable[[Values], None]], ...]] = (
     (("model.name", "model.revision"), _check_model),
     ((), _check_kv_cache),
+    (("engine.standby",), _check_standby),
     (("platform",), _check_arguments),
     ((), _check_variables),
     ((), _check_labels),

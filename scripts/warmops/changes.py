@@ -12,6 +12,8 @@ from typing import Literal
 
 WEIGHT_CACHE = "weight-cache"
 ENGINE = "vllm"
+SURGE = "vllm-surge"
+ENGINES = (ENGINE, SURGE)
 Action = Literal["keep", "create", "recreate", "start", "remove"]
 
 
@@ -79,17 +81,22 @@ class Changes:
 
 
 def decide(desired: Sequence[DesiredService], running: Iterable[Container]) -> Changes:
-    """Compare service by service, the weight cache first: the engine follows its namespace."""
+    """Compare service by service, the weight cache first: engines follow its namespace."""
     containers = {container.service: container for container in running}
     order = sorted(desired, key=lambda service: service.name != WEIGHT_CACHE)
     items: dict[str, Change] = {}
     for service in order:
         change = _compare(service, containers.get(service.name))
-        if service.name == ENGINE and change.action in ("keep", "start"):
+        if service.name in ENGINES and change.action in ("keep", "start"):
             change = _follow_namespace(change, containers, items.get(WEIGHT_CACHE))
         items[service.name] = change
     for name in sorted(containers.keys() - items.keys()):
-        items[name] = Change(service=name, action="remove", why="the Compose file no longer has it")
+        why = (
+            "the Compose file no longer has it"
+            if name != SURGE
+            else "no roll is running, no standby is wished"
+        )
+        items[name] = Change(service=name, action="remove", why=why)
     cache = containers.get(WEIGHT_CACHE)
     replaced = items.get(WEIGHT_CACHE, Change(service=WEIGHT_CACHE, action="keep", why=""))
     drops = cache is not None and cache.running and replaced.action in ("recreate", "remove")
@@ -116,7 +123,7 @@ def _compare(service: DesiredService, container: Container | None) -> Change:
 def _follow_namespace(
     change: Change, containers: Mapping[str, Container], cache_change: Change | None
 ) -> Change:
-    engine, cache = containers[ENGINE], containers.get(WEIGHT_CACHE)
+    engine, cache = containers[change.service], containers.get(WEIGHT_CACHE)
     if cache_change is not None and cache_change.action in ("create", "recreate"):
         why = "it lives in the IPC namespace of the weight cache, which is new"
     elif cache is not None and engine.joined_ipc is not None and engine.joined_ipc != cache.id:
@@ -127,7 +134,7 @@ def _follow_namespace(
         why = "the weight cache was started after it and has another IPC namespace now"
     else:
         return change
-    return Change(service=ENGINE, action="recreate", why=why)
+    return Change(service=change.service, action="recreate", why=why)
 
 
 def _short(image_id: str) -> str:

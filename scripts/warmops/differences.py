@@ -1,6 +1,6 @@
 """What runs that is not as planned: a pure comparison of facts.
 
-In: what each service should be, what Docker shows of its container, what the supervisor and the engine's log
+In: what each service should be, what Docker shows of its container, what the supervisor and the engines' logs
 say. Out: `Difference`s, as name, current, desired. It refuses to know how the facts are asked for, and what
 would mend a difference: `up` says what it would recreate, `status` what is wrong.
 """
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from warmops.changes import ENGINE, WEIGHT_CACHE
+from warmops.changes import WEIGHT_CACHE
 
 NOT_THERE: Final = "not there"
 # Rounding of a checkpoint's tables aside, a rank holds all of its weights or something is wrong.
@@ -66,19 +66,27 @@ class RunningService:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LastStart:
+    """The judgement of an engine's last start."""
+
+    service: str
+    outcome: str
+    reason: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
 class StackFacts:
     """Both sides. `supervisor` is the weight cache's /status, None when it does not answer.
 
-    `weight_bytes` is what all ranks should hold together (None: the plan does not know), `outcome` and
-    `reason` are the judgement of the engine's last start.
+    `weight_bytes` is what all ranks should hold together (None: the plan does not know), `starts` has one
+    for each engine that the plan wants.
     """
 
     planned: tuple[PlannedService, ...]
     running: tuple[RunningService, ...]
     supervisor: Mapping[str, Any] | None
     weight_bytes: int | None
-    outcome: str
-    reason: str | None
+    starts: tuple[LastStart, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +97,7 @@ class Difference:
 
 
 def find_differences(facts: StackFacts) -> tuple[Difference, ...]:
-    """Everything that differs: services in the order of the plan, then what is held, then the last start."""
+    """Everything that differs: services in the order of the plan, then what is held, then the last starts."""
     there = {service.name: service for service in facts.running}
     found: list[Difference] = []
     for planned in facts.planned:
@@ -100,9 +108,10 @@ def find_differences(facts: StackFacts) -> tuple[Difference, ...]:
         for name in sorted(there.keys() - names)
     ]
     found += _held(facts)
-    if facts.outcome != "hit":
-        current = f"{facts.outcome}: {facts.reason}" if facts.reason else facts.outcome
-        found.append(Difference(name=f"{ENGINE}: last start", current=current, desired="hit"))
+    for start in facts.starts:
+        if start.outcome != "hit":
+            current = f"{start.outcome}: {start.reason}" if start.reason else start.outcome
+            found.append(Difference(name=f"{start.service}: last start", current=current, desired="hit"))
     return tuple(found)
 
 

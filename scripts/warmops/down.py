@@ -8,14 +8,14 @@ from __future__ import annotations
 import argparse
 import json
 
-from warmops.changes import ENGINE, WEIGHT_CACHE
+from warmops.changes import ENGINES, WEIGHT_CACHE
 from warmops.console import failure, say
 from warmops.model import HUB_VOLUME
 from warmops.project import Project
 from warmops.target import add_target, find_project
 from warmops.units import mebibytes
 
-_SERVES = (ENGINE, "gateway", "open-webui")
+_SERVES = (*ENGINES, "gateway", "open-webui")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,11 +41,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _down(project: Project) -> list[str]:
-    """Remove what serves, the engine first; the weight cache goes on holding."""
-    there = {container.service for container in project.containers()}
+    """Remove what serves, engines first; the weight cache goes on holding."""
     for service in _SERVES:
-        if service in there:
-            project.compose.run("rm", "--stop", "--force", service)
+        project.remove(service)
     status = project.supervisor_status()
     if status is None:
         say("no weight cache runs: no weights are held")
@@ -57,9 +55,10 @@ def _down(project: Project) -> list[str]:
 
 
 def _down_all(project: Project, *, volumes: bool) -> list[str]:
-    """Remove everything: the engine first, so that the weights are unmapped before they are freed."""
+    """Remove everything: engines first, so that the weights are unmapped before they are freed."""
     compose = project.compose
-    compose.run("rm", "--stop", "--force", ENGINE)
+    for service in ENGINES:
+        project.remove(service)
     compose.run("down", "--remove-orphans", *(("--volumes",) if volumes else ()))
     label = f"label=com.docker.compose.project={project.name}"
     kept = project.docker.capture("volume", "ls", "--quiet", "--filter", label).stdout.split()

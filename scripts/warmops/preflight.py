@@ -51,7 +51,10 @@ def check_memory(plan: Plan, *, weights_are_held: bool) -> None:
     if plan.platform != "cpu" or weights_are_held:
         return
     available = memory_kib("MemAvailable") * 1024
-    _raise(memory_problems(plan.budget.total_bytes, plan.weight_cache.shm_bytes or 0, available), exit_code=1)
+    # The second engine of a roll looks for its memory when it begins.
+    _raise(
+        memory_problems(plan.budget.steady_bytes, plan.weight_cache.shm_bytes or 0, available), exit_code=1
+    )
 
 
 def memory_problems(needed: int, shm: int, available: int) -> list[Problem]:

@@ -1,7 +1,7 @@
 """One Compose project on this host: its state folder, its containers, its logs.
 
-In: a project name. Out: facts about what there is, as plain data. It changes nothing but its own state
-folder, and it refuses to know what the facts are good for.
+In: a project name. Out: facts about what there is, as plain data. It changes its own state folder, and a
+container only when told which; it refuses to know what the facts are good for.
 """
 
 from __future__ import annotations
@@ -117,6 +117,14 @@ class Project:
 
     def container(self, service: str) -> Container | None:
         return next((found for found in self.containers() if found.service == service), None)
+
+    def remove(self, service: str) -> None:
+        """Stop a service's container within its grace period and remove it, whatever the file says."""
+        container = self.container(service)
+        if container is None:
+            return
+        self.docker.run("stop", container.id)
+        self.docker.run("rm", container.id)
 
     def log(self, container: Container) -> list[LogLine]:
         """What the container wrote since it was last started."""

@@ -1,7 +1,7 @@
 """What the Compose file wants beside what runs, and making the second like the first.
 
 In: a project, a Compose file that is not in force yet. Out: `Changes`; and the commands that carry them out
-in the order that loses nothing: the engine leaves before its weight cache, and comes back after it.
+in the order that loses nothing: engines leave before their weight cache, and come back after it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from warmops.changes import ENGINE, WEIGHT_CACHE, Changes, DesiredService, decide
+from warmops.changes import ENGINES, WEIGHT_CACHE, Changes, DesiredService, decide
 from warmops.console import say
 from warmops.docker import DockerError
 from warmops.project import Project
@@ -21,23 +21,23 @@ def compare(project: Project, wanted: Path, plan: Plan) -> Changes:
     containers = project.containers()
     hashes = project.compose_with(wanted).config_hashes()
     cache = next((container for container in containers if container.service == WEIGHT_CACHE), None)
-    joined = None if cache is None else joined_hashes(project, wanted, cache.id).get(ENGINE)
-    images = _image_ids(project, {service.image for service in plan.services})
+    joined = {} if cache is None else joined_hashes(project, wanted, cache.id)
+    images = _image_ids(project, {service.image for service in plan.standing})
     desired = tuple(
         DesiredService(
             name=service.name,
             config_hash=hashes[service.name],
             image_id=images[service.image],
-            joined_hash=joined if service.name == ENGINE else None,
+            joined_hash=joined.get(service.name) if service.name in ENGINES else None,
             model=dict(service.labels).get("warmstack.model"),
         )
-        for service in plan.services
+        for service in plan.standing
     )
     return decide(desired, containers)
 
 
 def joined_hashes(project: Project, wanted: Path, cache: str) -> dict[str, str]:
-    """All hashes once the engine's `ipc` names the weight cache's container, whose id is `cache`."""
+    """All hashes once the `ipc` of engines names the weight cache's container, whose id is `cache`."""
     text = wanted.read_text(encoding="utf-8")
     resolved = wanted.with_name("compose.joined.yaml")
     resolved.write_text(text.replace(f"service:{WEIGHT_CACHE}", f"container:{cache}"), encoding="utf-8")
@@ -53,12 +53,12 @@ def carry_out(project: Project, changes: Changes) -> None:
         return
     compose = project.compose
     replaced = set(changes.services("recreate", "remove"))
-    # Compose recreates what joins a namespace only when its own block changed: the engine is removed by
-    # name, and before the weight cache, so that its weights are unmapped before they are freed.
-    for service in (ENGINE, WEIGHT_CACHE):
+    # Compose recreates what joins a namespace only when its own block changed: engines are removed by name,
+    # and before the weight cache, so that their weights are unmapped before they are freed.
+    for service in (*ENGINES, WEIGHT_CACHE):
         if service in replaced:
             say(f"removing {service}: {_why(changes, service)}")
-            compose.run("rm", "--stop", "--force", service)
+            project.remove(service)
     orphans = ("--remove-orphans",) if changes.services("remove") else ()
     compose.run("up", "--detach", *orphans)
 

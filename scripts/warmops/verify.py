@@ -16,8 +16,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from warmops.changes import ENGINE, WEIGHT_CACHE, Container
+from warmops.changes import ENGINES, WEIGHT_CACHE, Container
 from warmops.differences import (
+    LastStart,
     MountFact,
     PlannedService,
     RunningService,
@@ -84,34 +85,41 @@ def gather(project: Project, settings: Remembered) -> tuple[StackFacts, str]:
         asked_config = pool.submit(project.compose_with(file).config)
         shown = asked_containers.result()
         containers = {container.service: container for container in map(container_from, shown)}
-        cache, engine = containers.get(WEIGHT_CACHE), containers.get(ENGINE)
-        asked_hashes = pool.submit(_hashes, project, file, cache, engine)
+        cache = containers.get(WEIGHT_CACHE)
+        asked_hashes = pool.submit(_hashes, project, file, cache, containers)
         asked_status = pool.submit(project.status_of, cache)
-        evidence = project.evidence_of(engine, ranks=settings.ranks)
         config = asked_config.result()
+        engines = [name for name in ENGINES if name in config["services"]]
+        asked_starts = [
+            (name, pool.submit(project.evidence_of, containers.get(name), ranks=settings.ranks))
+            for name in engines
+        ]
         images = _image_ids(project, {service["image"] for service in config["services"].values()})
         facts = StackFacts(
             planned=planned_services(config, asked_hashes.result(), images),
             running=tuple(running_service(item) for item in shown),
             supervisor=asked_status.result(),
             weight_bytes=_weight_bytes(config),
-            outcome=evidence.outcome,
-            reason=evidence.reason,
+            starts=tuple(
+                LastStart(service=name, outcome=found.result().outcome, reason=found.result().reason)
+                for name, found in asked_starts
+            ),
         )
         return facts, source
 
 
 def _hashes(
-    project: Project, file: Path, cache: Container | None, engine: Container | None
+    project: Project, file: Path, cache: Container | None, containers: Mapping[str, Container]
 ) -> dict[str, tuple[str, ...]]:
-    """The right hashes of each service; the engine may carry either (see `DesiredService`).
+    """The right hashes of each service; engines may carry either (see `DesiredService`).
 
-    Compose is asked for the second only where the first is not what the engine has.
+    Compose is asked for the second only where the first is not what an engine has.
     """
     if cache is None:
         return {name: (found,) for name, found in project.compose_with(file).config_hashes().items()}
     joined = joined_hashes(project, file, cache.id)
-    if engine is not None and engine.config_hash == joined.get(ENGINE):
+    engines = [containers[name] for name in ENGINES if name in joined and name in containers]
+    if engines and all(engine.config_hash == joined[engine.service] for engine in engines):
         return {name: (found,) for name, found in joined.items()}
     plain = project.compose_with(file).config_hashes()
     return {name: tuple(dict.fromkeys((plain[name], joined[name]))) for name in plain}

@@ -82,6 +82,31 @@ def test_reasons_name_what_changed() -> None:
     ]
 
 
+SURGE = replace(ENGINE, service="vllm-surge", id="su", config_hash="s1")
+WANT_SURGE = DesiredService(name="vllm-surge", config_hash="s1", image_id="sha256:i", model="A")
+
+
+@pytest.mark.parametrize(
+    ("want", "there", "action"),
+    [
+        ((*WANT, WANT_SURGE), [CACHE, ENGINE, GATEWAY], "create"),
+        ((*WANT, WANT_SURGE), [CACHE, ENGINE, SURGE, GATEWAY], "keep"),
+        ((*WANT, replace(WANT_SURGE, joined_hash="s1-joined")),
+         [CACHE, ENGINE, replace(SURGE, config_hash="s1-joined"), GATEWAY], "keep"),
+        ((*WANT, WANT_SURGE), [CACHE, ENGINE, replace(SURGE, config_hash="s0"), GATEWAY], "recreate"),
+        # It lives in the weight cache's namespace like the first engine.
+        ((*WANT, WANT_SURGE), [replace(CACHE, started_at=9.0), ENGINE, SURGE, GATEWAY], "recreate"),
+        ((*WANT, WANT_SURGE), [replace(CACHE, config_hash="w0"), ENGINE, SURGE, GATEWAY], "recreate"),
+        # Left over from a roll, or from the time when a standby was wished.
+        (WANT, [CACHE, ENGINE, SURGE, GATEWAY], "remove"),
+    ],
+)  # fmt: skip
+def test_a_second_engine(want: tuple[DesiredService, ...], there: list[Container], action: str) -> None:
+    change = decide(want, there).of("vllm-surge")
+    assert change is not None
+    assert change.action == action
+
+
 def test_a_service_that_the_file_no_longer_has_is_removed() -> None:
     changes = decide(WANT[:2], [CACHE, ENGINE, GATEWAY])
     assert changes.services("remove") == ("gateway",)

@@ -9,6 +9,7 @@ import pytest
 
 from warmops.differences import (
     Difference,
+    LastStart,
     MountFact,
     PlannedService,
     RunningService,
@@ -55,14 +56,14 @@ ENGINE = replace(
     ipc="container:wc",
     started_at=2.0,
 )
+HIT = LastStart(service="vllm", outcome="hit", reason=None)
 STATUS: dict[str, Any] = {"state": "held", "identity": "id", "bytes_held": 1000}
 GOOD = StackFacts(
     planned=(PLANNED_CACHE, PLANNED_ENGINE),
     running=(CACHE, ENGINE),
     supervisor=STATUS,
     weight_bytes=1000,
-    outcome="hit",
-    reason=None,
+    starts=(HIT,),
 )
 
 
@@ -72,6 +73,10 @@ def with_engine(**changes: Any) -> StackFacts:
 
 def with_status(**changes: Any) -> StackFacts:
     return replace(GOOD, supervisor={**STATUS, **changes})
+
+
+def with_start(**changes: Any) -> StackFacts:
+    return replace(GOOD, starts=(replace(HIT, **changes),))
 
 
 def planned_engine(**changes: Any) -> StackFacts:
@@ -137,8 +142,8 @@ def test_all_as_planned(facts: StackFacts) -> None:
         (with_status(state="loading"), "weight-cache: status: state", "loading", "held"),
         (with_status(identity="other"), "weight-cache: status: identity", "other", "id"),
         (with_status(bytes_held=980), "weight-cache: bytes held", "980", "1000 or more"),
-        (replace(GOOD, outcome="miss", reason="mismatch"), "vllm: last start", "miss: mismatch", "hit"),
-        (replace(GOOD, outcome="unknown"), "vllm: last start", "unknown", "hit"),
+        (with_start(outcome="miss", reason="mismatch"), "vllm: last start", "miss: mismatch", "hit"),
+        (with_start(outcome="unknown"), "vllm: last start", "unknown", "hit"),
     ],
 )
 def test_one_difference_is_named(facts: StackFacts, name: str, current: str, desired: str) -> None:
@@ -146,13 +151,27 @@ def test_one_difference_is_named(facts: StackFacts, name: str, current: str, des
 
 
 def test_a_stack_that_is_not_there() -> None:
-    facts = replace(GOOD, running=(), supervisor=None, outcome="unknown")
+    facts = replace(GOOD, running=(), supervisor=None, starts=(replace(HIT, outcome="unknown"),))
     assert [difference.name for difference in find_differences(facts)] == [
         "weight-cache",
         "vllm",
         "weight-cache: status",
         "vllm: last start",
     ]
+
+
+def test_a_standby_is_compared_like_the_engine_and_a_leftover_of_a_roll_is_named() -> None:
+    surge = replace(ENGINE, name="vllm-surge", id="su")
+    standby = replace(
+        GOOD,
+        planned=(*GOOD.planned, replace(PLANNED_ENGINE, name="vllm-surge")),
+        starts=(HIT, replace(HIT, service="vllm-surge")),
+    )
+    assert find_differences(replace(standby, running=(CACHE, ENGINE, surge))) == ()
+    assert [found.name for found in find_differences(standby)] == ["vllm-surge"]
+    assert find_differences(replace(GOOD, running=(CACHE, ENGINE, surge))) == (
+        Difference(name="vllm-surge", current="running", desired="not there"),
+    )
 
 
 def test_hashes_are_cut_in_the_table_alone() -> None:

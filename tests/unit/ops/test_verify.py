@@ -37,6 +37,11 @@ SETTINGS = Remembered(
 )
 
 
+def started(services: dict[str, Any]) -> dict[str, Any]:
+    """Compose leaves out what has a profile, unless the profile is asked for."""
+    return {name: service for name, service in services.items() if "profiles" not in service}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Stack(Docker):
     """Docker on a host where the committed stack of `cpu` runs, but for the `changes` of a container."""
@@ -69,12 +74,11 @@ class Stack(Docker):
         raise AssertionError(f"docker {arguments} was not expected")
 
     def _services(self) -> dict[str, Any]:
-        found: dict[str, Any] = yaml.safe_load(COMMITTED)["services"]
-        return found
+        return started(yaml.safe_load(COMMITTED)["services"])
 
     def _hashes(self, words: list[str]) -> dict[str, str]:
         text = Path(words[words.index("--file") + 1]).read_text(encoding="utf-8")
-        services = yaml.safe_load(text)["services"]
+        services = started(yaml.safe_load(text)["services"])
         return {
             name: json.dumps(service, sort_keys=True).replace(" ", "") for name, service in services.items()
         }
@@ -82,6 +86,7 @@ class Stack(Docker):
     def _config(self, file: Path) -> dict[str, Any]:
         """The file as Compose shows it: full names of volumes, targets and paths of secrets."""
         config: dict[str, Any] = yaml.safe_load(file.read_text(encoding="utf-8"))
+        config["services"] = started(config["services"])
         for name, volume in config["volumes"].items():
             config["volumes"][name] = {"name": name if volume else f"warmstack-cpu_{name}"}
         for name, secret in config["secrets"].items():

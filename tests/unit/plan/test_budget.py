@@ -111,9 +111,38 @@ def test_what_does_not_fit_says_by_how_much() -> None:
     assert plan_of(CUDA + "engine: {kv_cache: {gib: 74.05}}").locked
 
 
-def test_a_copy_from_disk_is_planned_for() -> None:
-    refuse, disk = (plan_of(f"{CUDA}engine: {{on_miss: {wish}}}").budget for wish in ("refuse", "disk"))
-    assert disk.total_bytes - refuse.total_bytes == 269_030_016
+@pytest.mark.parametrize(("roll", "engines"), [("true", 2), ("false", 1)])
+def test_a_copy_from_disk_is_planned_for(roll: str, engines: int) -> None:
+    text = f"{CUDA}engine: {{roll: {roll}, on_miss: "
+    refuse, disk = (plan_of(f"{text}{wish}}}").budget for wish in ("refuse", "disk"))
+    assert disk.total_bytes - refuse.total_bytes == engines * 269_030_016
+
+
+@pytest.mark.parametrize(
+    ("text", "second"),
+    [
+        # Without a wish: where it fits. 80 GiB hold two caches of 34.5 GiB and the rest, and not two of 35.
+        (CUDA, "roll"),
+        (CUDA + "engine: {kv_cache: {gib: 34.5}}", "roll"),
+        (CUDA + "engine: {kv_cache: {gib: 35}}", "none"),
+        (CUDA + "engine: {roll: false}", "none"),
+        (CUDA + "engine: {roll: true}", "roll"),
+        (CUDA + "engine: {standby: true}", "standby"),
+        (CPU, "roll"),
+        (CPU + "engine: {roll: false}", "none"),
+        (CPU + "engine: {standby: true}", "standby"),
+    ],
+)
+def test_what_a_second_engine_is_there_for(text: str, second: str) -> None:
+    budget = plan_of(text).budget
+    assert budget.second == second
+    assert (budget.surge_bytes > 0) is (second != "none")
+    assert budget.total_bytes - budget.steady_bytes == (budget.surge_bytes if second == "roll" else 0)
+
+
+def test_nobody_says_that_unknown_weights_fit_beside_a_second_engine() -> None:
+    assert plan_of(CUDA, model=None).budget.second == "none"
+    assert plan_of(CUDA + "engine: {roll: true}", model=None).budget.second == "roll"
 
 
 def test_three_ranks_hold_a_third_each() -> None:
@@ -130,6 +159,18 @@ def gpu(uuid: str, gib: int = 80) -> GpuFacts:
     [
         (CPU, HostFacts(cores=2, memory_bytes=2 * GIB), "of memory are needed and the host has 2.00 GiB"),
         (CPU, HostFacts(cores=2, memory_bytes=16 * GIB), None),
+        # A roll that nobody asked for looks for its memory when it begins.
+        (CPU, HostFacts(cores=2, memory_bytes=4 * GIB), None),
+        (
+            CPU + "engine: {roll: true}",
+            HostFacts(cores=2, memory_bytes=4 * GIB),
+            "has 4.00 GiB\nhint: use a smaller model or a smaller engine.kv_cache, or engine.roll false",
+        ),
+        (
+            CPU + "engine: {standby: true}",
+            HostFacts(cores=2, memory_bytes=4 * GIB),
+            "has 4.00 GiB\nhint: use a smaller model or a smaller engine.kv_cache, or engine.standby false",
+        ),
         (CUDA, HostFacts(cores=2, memory_bytes=GIB), "1 GPUs are wanted and the host has 0"),
         (
             CUDA,

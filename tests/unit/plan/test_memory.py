@@ -21,7 +21,7 @@ def plan(text: str = CUDA, name: str = "llama-3.1-8b", **overrides: str) -> Plan
 
 def test_the_bar_by_hand() -> None:
     """80 GiB in 64 characters: 1.25 GiB each."""
-    lines = list(bar_lines(plan().budget))
+    lines = list(bar_lines(plan(**{"engine.roll": "false"}).budget))
     assert lines[0] == "[WWWWWWWWWWWWcgaaKKKKKKh·········································]"
     assert lines[1:] == [
         "W weights and tables: 14.99 GiB",
@@ -52,11 +52,29 @@ def test_a_bar_is_as_wide_as_asked_and_hides_nothing(width: int, gib: str, roll:
 
 
 def test_what_it_means() -> None:
-    text = "\n".join(meaning_lines(plan().budget))
+    text = "\n".join(meaning_lines(plan(**{"engine.roll": "false"}).budget))
     assert "One GPU has 80.00 GiB; 51.32 GiB stay free." in text
     assert "KV cache: 65536 tokens; a token takes 131072 bytes on one rank." in text
     assert "Requests of full length at the same time: 8.0 of 8192 tokens." in text
     assert "Largest model that would still fit: 66.28 GiB of weights on one GPU." in text
+    assert "No second engine: a changed setting restarts the engine" in text
+
+
+@pytest.mark.parametrize(
+    ("text", "wish", "sentence"),
+    [
+        (CUDA, {}, "A roll starts a second engine beside the first and needs 12.60 GiB for its minutes."),
+        (CPU, {"engine.kv_cache.gib": "1"}, "It looks whether the host has that free."),
+        (CUDA, {"engine.standby": "true"}, "A standby engine, always there (12.60 GiB), takes over"),
+        (
+            CUDA,
+            {"engine.standby": "true"},
+            "Largest KV cache that would still fit beside a second engine: 27.36",
+        ),
+    ],
+)
+def test_what_a_second_engine_means(text: str, wish: dict[str, str], sentence: str) -> None:
+    assert sentence in "\n".join(meaning_lines(plan(text, **wish).budget))
 
 
 def test_windows_are_told() -> None:

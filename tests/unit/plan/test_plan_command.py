@@ -47,7 +47,7 @@ def test_it_is_light_and_quick(name: str, tmp_path: Path) -> None:
 def test_the_table_adds_up_and_the_picture_is_there(tmp_path: Path) -> None:
     text = plan("--env", "gpu", folder=tmp_path).stdout
     assert "weights, held by the weight cache" in text
-    assert "[WWWWWWWWWWWWcgaaKKKKKKKKKKKKKKKKKKKh····························]" in text
+    assert "[WWWWWWWWWWWWcgaaKKKKKKKKKKKKKKKKKKKSSSSSSSSSSSSSSSSSSSSSSSSh····]" in text
     assert "Requests of full length at the same time: 5.3 of 32768 tokens." in text
     assert "\x1b" not in text
 

@@ -111,20 +111,48 @@ def test_key_closes_the_door_and_reaches_gateway_and_chat_only() -> None:
 def test_without_chat_nothing_of_it_is_there() -> None:
     text = render_compose(plan_of(CPU + "open_webui: {enabled: false}"))
     stack = yaml.safe_load(text)
-    assert list(stack["services"]) == ["weight-cache", "vllm", "gateway"]
+    assert list(stack["services"]) == ["weight-cache", "vllm", "vllm-surge", "gateway"]
     assert "open-webui" not in stack["volumes"]
     assert "secrets" not in stack
 
 
 def test_compile_volume_names_image_and_architecture() -> None:
     plan = plan_of(CUDA.replace("80}", "80, architecture: sm90}"))
-    assert plan.compile_volume == "compile-0.33.0-cuda-sm90"
+    assert plan.compile_volumes[0] == "compile-0.33.0-cuda-sm90"
     stack = content(plan)
-    assert any(mount["source"] == plan.compile_volume for mount in stack["services"]["vllm"]["volumes"])
+    assert any(mount["source"] == plan.compile_volumes[0] for mount in stack["services"]["vllm"]["volumes"])
     assert not any(
-        mount["source"] == plan.compile_volume for mount in stack["services"]["weight-cache"]["volumes"]
+        mount["source"] == plan.compile_volumes[0] for mount in stack["services"]["weight-cache"]["volumes"]
     )
-    assert plan_of(CPU).compile_volume == "compile-0.32.0-cpu"
+    assert plan_of(CPU).compile_volumes[0] == "compile-0.32.0-cpu"
+
+
+def test_a_second_engine_is_the_first_one_with_a_compile_cache_of_its_own() -> None:
+    rolled, standby, alone = (
+        content(plan_of(CPU + f"engine: {{{wish}}}"))
+        for wish in ("roll: true", "standby: true", "roll: false")
+    )
+    for stack, profiles in ((rolled, ["surge"]), (standby, None)):
+        first, second = stack["services"]["vllm"], dict(stack["services"]["vllm-surge"])
+        assert second.pop("profiles", None) == profiles
+        assert [mount["source"] for mount in first["volumes"]] == [
+            "warmstack-hub", "sockets", "compile-0.32.0-cpu",
+        ]  # fmt: skip
+        assert [mount["source"] for mount in second["volumes"]] == [
+            "warmstack-hub", "sockets", "compile-0.32.0-cpu-surge",
+        ]  # fmt: skip
+        assert {**second, "volumes": None} == {**first, "volumes": None}
+    assert "vllm-surge" not in alone["services"]
+    assert "compile-0.32.0-cpu-surge" not in alone["volumes"]
+    assert rolled["services"]["vllm"] == alone["services"]["vllm"] == standby["services"]["vllm"]
+
+
+def test_what_stands_and_what_only_a_roll_starts() -> None:
+    rolled, standby = (plan_of(CPU + f"engine: {{{wish}}}") for wish in ("roll: true", "standby: true"))
+    names = ["weight-cache", "vllm", "vllm-surge", "gateway", "open-webui"]
+    assert [service.name for service in rolled.services] == names
+    assert [service.name for service in rolled.standing] == [name for name in names if name != "vllm-surge"]
+    assert [service.name for service in standby.standing] == names
 
 
 def test_gpus_by_uuid_or_by_count() -> None:

@@ -119,7 +119,7 @@ def test_an_output_matrix_that_is_stored_twice_is_held_once() -> None:
 
 def test_a_roll_counts_a_second_engine() -> None:
     wish = {"engine__max_model_len": "8192"}
-    alone = budget(CUDA, "llama-3.1-8b", **wish)
+    alone = budget(CUDA, "llama-3.1-8b", **wish, engine__roll="false")
     rolled = budget(CUDA, "llama-3.1-8b", **wish, engine__roll="true")
     second = CUDA_CONTEXT.bytes + CUDA_GRAPHS.bytes + CUDA_ACTIVATIONS.bytes + 8 * GIB
     assert rolled.total_bytes - alone.total_bytes == second
@@ -187,6 +187,11 @@ TOO_MUCH = [
         {"engine.kv_cache.concurrency": "1", "engine.roll": "true"},
         "engine.max_model_len 17728 with engine.kv_cache.gib 4.33 or engine.roll false or parallel.tensor 2",
     ),
+    (
+        "llama-3.1-8b",
+        {"engine.kv_cache.gib": "40", "engine.standby": "true"},
+        "engine.kv_cache.gib 27.36 or engine.standby false",
+    ),
     ("mixtral-8x7b-v0.1", {"engine.kv_cache.gib": "8"}, "parallel.tensor 2"),
 ]
 
@@ -216,11 +221,12 @@ def test_nothing_fits_on_a_small_gpu() -> None:
     assert "hint: use a smaller or a quantised model, or larger GPUs" in error
 
 
+@pytest.mark.parametrize("roll", ["true", "false"])
 @pytest.mark.parametrize("name", [name for name in NAMES if public_model(name).tensors is not None])
-def test_what_is_said_to_fit_fits(name: str) -> None:
+def test_what_is_said_to_fit_fits(name: str, roll: str) -> None:
     """The largest KV cache, and weights as large as the plan says, leave nothing free and nothing over."""
     large = CUDA.replace("80}", "800}")
-    length = {"engine.max_model_len": "4096", "engine.kv_cache.gib": "4"}
+    length = {"engine.max_model_len": "4096", "engine.kv_cache.gib": "4", "engine.roll": roll}
     found = plan_of(large, overrides=length, model=locked_model(name)).budget
     assert found.largest_kv_cache_bytes is not None
     assert found.largest_rank_weight_bytes is not None

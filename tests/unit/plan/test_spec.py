@@ -96,6 +96,7 @@ def test_two_errors_at_once_with_lines_and_hints() -> None:
             "engine: {arguments: {enable-sleep-mode: true}}",
             "cannot be used with fast-start: sleep mode moves",
         ),
+        ("engine: {standby: true, roll: false}", "engine.roll: contradicts engine.standby: true"),
         ("engine: {arguments: {enable_eplb: true}}", "engine.arguments.enable-eplb: cannot be used"),
         (
             "engine: {arguments: {api-key: secret}}",
