@@ -1,0 +1,33 @@
+"""A restart of the Docker engine, as an upgrade of its package does it: the stack serves again by itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from support.stack import Stack, warm
+
+
+@pytest.fixture
+def restarted(stack: Stack) -> Iterator[Stack]:
+    """The stack after Docker stopped and started, with no command given to the stack itself."""
+    stack.wait_ready()
+    stopped = warm("docker-stop")
+    if "has stopped" not in stopped.stderr:
+        pytest.skip("this host's Docker engine was not started by the project, so it is not restarted here")
+    try:
+        assert stack.warm("status", check=False).returncode != 0
+    finally:
+        warm("docker-start")
+    yield stack
+
+
+def test_the_stack_serves_again_without_a_person(restarted: Stack) -> None:
+    restarted.wait_ready()
+    assert "Paris" in restarted.ask()
+    facts = json.loads(restarted.warm("status", "--json").stdout)
+    assert (facts["serving"], facts["engine"]["outcome"], facts["advice"]) == (True, "hit", [])
+    assert {row["state"] for row in facts["services"]} == {"running"}
+    assert facts["weight_cache"]["bytes_held"] > 250_000_000
