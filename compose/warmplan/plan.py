@@ -33,6 +33,8 @@ SURGE: Final = "vllm-surge"
 SURGE_PROFILE: Final = "surge"
 LOCAL_MODEL: Final = "/model"
 UNLOCKED: Final = "unlocked"
+GATEWAY_INSIDE: Final = "gateway-metrics"  # alias in the backend network, see gateway.yaml.j2
+METRICS_PORT: Final = 9180
 _PROBE_SECONDS: Final = 5
 # Longer than any load: until it ends a failing probe says "starting", never "unhealthy".
 _LOAD_SECONDS: Final = 3600
@@ -296,9 +298,11 @@ def _gateway(spec: Spec, pins: Pins) -> Service:
         environment=(
             ("WARMSTACK_HOLD", f"{spec.gateway.hold_seconds}s"),
             ("WARMSTACK_API_KEY", "required" if spec.gateway.api_key else "off"),
+            # A name that only the backend network knows: nobody reaches the metrics from another one.
+            ("WARMSTACK_METRICS", f"{GATEWAY_INSIDE}:{METRICS_PORT}"),
         ),
         labels=spec.labels,
-        mounts=(),
+        mounts=(Mount(kind="volume", source="gateway", target="/data", read_only=False),),
         networks=("backend", "frontend"),
         health=Health(
             command=("warmstack-gateway-probe",),
@@ -341,7 +345,7 @@ def _secrets(spec: Spec) -> tuple[str, ...]:
 
 
 def _volumes(compile_volumes: tuple[str, ...], *, chat: bool) -> tuple[Volume, ...]:
-    own = ("sockets", *compile_volumes, *(("open-webui",) if chat else ()))
+    own = ("sockets", *compile_volumes, "gateway", *(("open-webui",) if chat else ()))
     return (
         Volume(name=HUB_VOLUME, external=True),
         *(Volume(name=name, external=False) for name in own),

@@ -74,7 +74,7 @@ def describe_images(platform: Platform, pins: Pins, repository: Path = REPOSITOR
     gateway = Image(
         tag=f"warmstack/gateway:{pins.gateway_version}",
         dockerfile="gateway-image/Dockerfile",
-        files=(("caddy/Caddyfile", "gateway-image/Caddyfile"), ("bin", "gateway-image/bin")),
+        files=(*_our_files("gateway-image", repository), ("caddy/Caddyfile", "gateway-image/Caddyfile")),
         parent=gateway_packages.tag,
     )
     webui_packages = _packages(

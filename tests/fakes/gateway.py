@@ -1,4 +1,4 @@
-"""The real Caddy with the project's own Caddyfile, on a loopback port.
+"""The real gateway on a loopback port: our PID 1 with its relay, and Caddy with the project's own Caddyfile.
 
 In: addresses of engines, and settings as the Compose file gives them. Out: a running gateway and its log.
 """
@@ -10,16 +10,18 @@ import http.client
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from support.waiting import free_port, wait_until
 
-CADDYFILE = Path(__file__).parents[2] / "gateway-image" / "Caddyfile"
+IMAGE = Path(__file__).parents[2] / "gateway-image"
+CADDYFILE = IMAGE / "Caddyfile"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,10 +49,12 @@ class Answer:
 
 @dataclass(frozen=True, kw_only=True)
 class Gateway:
-    """A running gateway; `log` is the file with its output."""
+    """A running gateway; `log` is the file with its output, `folder` has its sockets and what it keeps."""
 
     port: int
     log: Path
+    folder: Path
+    process: subprocess.Popen[bytes] | None = None
 
     @property
     def url(self) -> str:
@@ -94,32 +98,38 @@ def caddy_binary() -> str:
 
 @contextlib.contextmanager
 def running_gateway(folder: Path, *, upstreams: str, **settings: str) -> Iterator[Gateway]:
-    """Start Caddy, wait until it answers, stop it afterwards. `settings` are environment variables."""
-    gateway = Gateway(port=free_port(), log=folder / "gateway.log")
+    """Start it, wait until it answers, kill it with its Caddy. `settings` are environment variables."""
+    gateway = Gateway(port=free_port(), log=folder / "gateway.log", folder=folder)
     environment = {
         "HOME": str(folder),
+        "PATH": f"{Path(caddy_binary()).parent}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": str(IMAGE),
+        "PYTHONWARNINGS": "error",
         "TMPDIR": str(folder),
         "WARMSTACK_BIND": "127.0.0.1",
+        "WARMSTACK_CADDYFILE": str(CADDYFILE),
+        "WARMSTACK_DATA": str(folder),
         "WARMSTACK_PORT": str(gateway.port),
         "WARMSTACK_SECRETS": str(folder),
         "WARMSTACK_UPSTREAMS": upstreams,
         **settings,
     }
-    command = [caddy_binary(), "run", "--config", str(CADDYFILE), "--adapter", "caddyfile"]
+    command = [sys.executable, "-m", "warmstack_gateway"]
     with (
-        gateway.log.open("wb") as log,
-        subprocess.Popen(command, env=environment, stdout=log, stderr=log) as caddy,
+        gateway.log.open("ab") as log,
+        subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True) as process,
     ):
         try:
-            _wait_until_it_answers(gateway, caddy)
-            yield gateway
+            _wait_until_it_answers(gateway, process)
+            yield replace(gateway, process=process)
         finally:
-            caddy.kill()
+            with contextlib.suppress(ProcessLookupError):  # a test may have ended it
+                os.killpg(process.pid, signal.SIGKILL)
 
 
-def _wait_until_it_answers(gateway: Gateway, caddy: subprocess.Popen[bytes]) -> None:
+def _wait_until_it_answers(gateway: Gateway, process: subprocess.Popen[bytes]) -> None:
     def answers() -> bool:
-        assert caddy.poll() is None, f"the gateway ended:\n{gateway.log.read_text()}"
+        assert process.poll() is None, f"the gateway ended:\n{gateway.log.read_text()}"
         return gateway.ask("GET", "/health").status == 200
 
     wait_until(answers, seconds=15, what="the gateway answers")

@@ -56,11 +56,10 @@ def images() -> dict[str, list[str]]:
     """Tag → entry point, as the Dockerfiles of the project set it."""
     pins = yaml.safe_load((ROOT / "compose" / "pins.yaml").read_text(encoding="utf-8"))
     vllm = pins["vllm"]["cuda"]["version"]
-    caddy = ["caddy", "run", "--config", "/opt/caddy/Caddyfile", "--adapter", "caddyfile"]
     return {
         f"warmstack/vllm:{vllm}-cuda": ["warmstack-engine"],
         f"warmstack/weight-cache:{vllm}-cuda": ["warmstack-supervisor"],
-        f"warmstack/gateway:{pins['gateway']['version']}": caddy,
+        f"warmstack/gateway:{pins['gateway']['version']}": ["warmstack-gateway"],
     }
 
 
@@ -69,14 +68,13 @@ def install_commands(caddy: Path) -> None:
     ours = Path("/opt/warmstack")
     shutil.rmtree(ours, ignore_errors=True)
     ours.mkdir(parents=True)
-    for folder in ("vllm-image", "daemon-image"):
+    for folder in ("vllm-image", "daemon-image", "gateway-image"):
         for path in (ROOT / folder).iterdir():
             if (path / "__init__.py").is_file():
                 shutil.copytree(path, ours / path.name)
             elif path.suffix == ".py":
                 shutil.copy2(path, ours)
         install_folder(ROOT / folder / "bin")
-    install_folder(ROOT / "gateway-image" / "bin")
     Path("/opt/caddy").mkdir(exist_ok=True)
     shutil.copy2(ROOT / "gateway-image" / "Caddyfile", "/opt/caddy/Caddyfile")
     install(caddy, "caddy")
@@ -157,7 +155,17 @@ def override(site: Path) -> dict[str, object]:
             "VLLM_USE_FLASHINFER_SAMPLER": "0",  # FlashInfer is not on this host
         },
     }
-    return {"services": {"weight-cache": gpu, "vllm": gpu, "gateway": {**common, "ports": _Reset([])}}}
+    gateway = {
+        **common,
+        "ports": _Reset([]),
+        "environment": {
+            **common["environment"],  # type: ignore[dict-item]
+            "PYTHONPATH": f"/opt/warmstack:{site}",  # vLLM brings aiohttp
+            "WARMSTACK_CADDYFILE": "/opt/caddy/Caddyfile",
+            "WARMSTACK_METRICS": "127.0.0.1:9180",
+        },
+    }
+    return {"services": {"weight-cache": gpu, "vllm": gpu, "gateway": gateway}}
 
 
 class _Reset:

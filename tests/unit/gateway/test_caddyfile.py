@@ -22,7 +22,7 @@ def test_it_stands_as_caddy_fmt_writes_it() -> None:
     assert done.stdout == CADDYFILE.read_text()
 
 
-def test_without_variables_it_listens_on_8080_holds_two_minutes_and_goes_to_vllm() -> None:
+def test_without_variables_it_listens_on_8080_and_goes_to_the_relay_alone() -> None:
     config = adapted()
     assert config["admin"]["disabled"] is True
     (server,) = config["apps"]["http"]["servers"].values()
@@ -30,6 +30,6 @@ def test_without_variables_it_listens_on_8080_holds_two_minutes_and_goes_to_vllm
     assert "write_timeout" not in server
     assert "read_timeout" not in server
     text = json.dumps(server)
-    assert text.count('"upstreams": [{"dial": "vllm:8000"}]') == 2
-    assert '"try_duration": 120000000000' in text
+    assert text.count('"upstreams": [{"dial": "unix//tmp/relay.sock"}]') == text.count('"dial"') == 2
+    assert set(server["protocols"]) == {"h1", "h2", "h2c"}
     assert "{file./run/secrets/api_key}" in text

@@ -9,8 +9,6 @@ import json
 import time
 from collections.abc import Iterator
 
-import pytest
-
 from fakes.engine import FakeEngine, chat_body
 from fakes.gateway import Gateway
 from support.waiting import wait_until
@@ -40,12 +38,21 @@ def test_tokens_arrive_one_by_one(gateway: Gateway, engine: FakeEngine) -> None:
     assert min(gaps) > 0.05, gaps
 
 
-def test_a_cut_stream_is_not_a_finished_one(gateway: Gateway, engine: FakeEngine) -> None:
+def test_a_cut_stream_ends_with_a_sentence(gateway: Gateway, engine: FakeEngine) -> None:
     engine.behave(die_after_tokens=3, token_seconds=0.01)
-    with stream(gateway) as response, pytest.raises(http.client.IncompleteRead) as cut:
-        response.read()
-    assert cut.value.partial.count(b'"content"') == 3
-    assert b"[DONE]" not in cut.value.partial
+    with stream(gateway) as response:
+        *before, last = events(response)
+    assert [json.loads(event)["choices"][0]["delta"]["content"] for event in before] == [
+        "The",
+        " capital",
+        " of",
+    ]
+    assert json.loads(last)["error"] == {
+        "message": "The engine stopped while it was answering. Please send your message again.",
+        "type": "server_error",
+        "param": None,
+        "code": "engine_stopped",
+    }
     engine.behave(die_after_tokens=None)
     engine.start()
     assert gateway.ask("POST", "/v1/chat/completions", body=chat_body()).status == 200

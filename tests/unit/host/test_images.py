@@ -63,6 +63,7 @@ def test_an_image_comes_after_its_parent(platform: str) -> None:
         (append("daemon-image/Dockerfile"), set()),
         (append("daemon-image/Dockerfile", "USER 1"), {"weight-cache"}),
         (append("gateway-image/Caddyfile"), {"gateway"}),
+        (append("gateway-image/warmstack_gateway/relay.py"), {"gateway"}),
         (append("webui-image/slim"), {"open-webui", "open-webui-packages"}),
         (append("vllm-image/bin/warmstack-engine"), {"vllm", "weight-cache"}),
         (append("vllm-image/plugin/pyproject.toml"), {"vllm", "weight-cache"}),

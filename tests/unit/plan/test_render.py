@@ -64,6 +64,9 @@ def test_only_gateway_and_chat_are_published_on_loopback(stack: Any) -> None:
     assert ports == {"gateway": ["127.0.0.1:8000:8080"], "open-webui": ["127.0.0.1:3000:8080"]}
     assert stack["networks"]["backend"] == {"internal": True}
     assert stack["services"]["open-webui"]["networks"] == ["frontend"]
+    gateway = stack["services"]["gateway"]
+    metrics_host = gateway["environment"]["WARMSTACK_METRICS"].partition(":")[0]
+    assert gateway["networks"] == {"backend": {"aliases": [metrics_host]}, "frontend": {}}
 
 
 def test_sockets_live_in_a_folder_of_the_volume_named_by_the_identity(stack: Any) -> None:

@@ -1,0 +1,180 @@
+"""Which engine new requests go to: asked and set by the command that the orchestration runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fakes.engine import FakeEngine, chat_body
+from fakes.gateway import IMAGE, Gateway, StartGateway
+from support.waiting import wait_until
+
+CHAT = "/v1/chat/completions"
+
+
+def command(gateway: Gateway, *words: str) -> subprocess.CompletedProcess[str]:
+    """`warmstack-gateway-route` as `docker exec` runs it."""
+    return subprocess.run(
+        [sys.executable, str(IMAGE / "bin" / "warmstack-gateway-route"), *words],
+        env={"TMPDIR": str(gateway.folder)},
+        capture_output=True,
+        text=True,
+        timeout=20,
+    )
+
+
+def route(gateway: Gateway, *words: str) -> dict[str, Any]:
+    done = command(gateway, *words)
+    assert done.returncode == 0, done.stderr
+    return dict(json.loads(done.stdout))
+
+
+def both_ready(gateway: Gateway) -> dict[str, Any]:
+    return wait_until(
+        lambda: route(gateway, "show"),
+        wanted=lambda state: all(engine["ready"] for engine in state["engines"].values()),
+        seconds=5,
+        what="both engines are ready",
+    )
+
+
+@pytest.fixture
+def surge() -> Any:
+    with FakeEngine() as running:
+        yield running
+
+
+@pytest.fixture
+def two(start_gateway: StartGateway, engine: FakeEngine, surge: FakeEngine) -> Gateway:
+    gateway = start_gateway(upstreams=f"{engine.address} {surge.address}", WARMSTACK_HOLD="10s")
+    both_ready(gateway)
+    return gateway
+
+
+def test_show(two: Gateway, engine: FakeEngine, surge: FakeEngine) -> None:
+    state = route(two, "show")
+    since = {name: fields.pop("since") for name, fields in state["engines"].items()}
+    assert state == {
+        "schema": 1,
+        "order": [engine.address, surge.address],
+        "engines": {name: {"ready": True, "in_flight": 0} for name in (engine.address, surge.address)},
+        "waiting": 0,
+        "held_bytes": 0,
+    }
+    assert all(text.endswith("+00:00") for text in since.values())
+
+
+def test_set_moves_new_requests_and_running_ones_stay(
+    two: Gateway, engine: FakeEngine, surge: FakeEngine
+) -> None:
+    engine.behave(token_seconds=0.1)
+    with ThreadPoolExecutor() as pool:
+        running = pool.submit(two.ask, "POST", CHAT, body=chat_body())
+        wait_until(lambda: engine.chats(), seconds=5, what="the first engine has the request")
+        state = route(two, "set", surge.address, engine.address)
+        assert state["order"] == [surge.address, engine.address]
+        assert state["engines"][engine.address]["in_flight"] == 1
+        assert state["engines"][surge.address]["in_flight"] == 0
+        assert two.ask("POST", CHAT, body=chat_body()).status == 200
+        assert len(surge.chats()) == 1
+        assert running.result().status == 200
+    assert len(engine.chats()) == 1
+    assert route(two, "show")["engines"][engine.address]["in_flight"] == 0
+
+
+def test_the_order_is_a_preference_and_no_ban(two: Gateway, engine: FakeEngine, surge: FakeEngine) -> None:
+    route(two, "set", surge.address)
+    surge.die()
+    assert two.ask("POST", CHAT, body=chat_body()).status == 200
+    assert len(engine.chats()) == 1
+
+
+def test_the_order_outlives_the_gateway(
+    start_gateway: StartGateway, engine: FakeEngine, surge: FakeEngine
+) -> None:
+    upstreams = f"{engine.address} {surge.address}"
+    first = start_gateway(upstreams=upstreams)
+    route(first, "set", surge.address)
+    assert first.process is not None
+    first.process.terminate()
+    first.process.wait(10)
+    again = start_gateway(upstreams=upstreams)
+    assert route(again, "show")["order"] == [surge.address, engine.address]
+    both_ready(again)
+    assert again.ask("POST", CHAT, body=chat_body()).status == 200
+    assert (len(engine.chats()), len(surge.chats())) == (0, 1)
+
+
+@pytest.mark.parametrize("kept", ["", "garbage", "[]", '{"order": 3}', '{"order": ["gone:1"]}', "\0\xff"])
+def test_a_kept_order_that_is_none_is_left_alone(
+    start_gateway: StartGateway, engine: FakeEngine, tmp_path: Path, kept: str
+) -> None:
+    (tmp_path / "route.json").write_bytes(kept.encode("latin-1"))
+    assert route(start_gateway(), "show")["order"] == ["127.0.0.1"]
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ((), "say `show`"),
+        (("shw",), "say `show`"),
+        (("show", "more"), "say `show`"),
+        (("set",), "no engine is named; there are {first}, {second}"),
+        (("set", "nobody"), "there is no engine nobody; there are {first}, {second}"),
+        (("set", "{first}", "{first}"), "{first} is named twice"),
+        (("x" * 5000,), "one line of text is expected"),
+    ],
+)
+def test_wrong_words_change_nothing(
+    two: Gateway, engine: FakeEngine, surge: FakeEngine, words: tuple[str, ...], sentence: str
+) -> None:
+    names = {"first": engine.address, "second": surge.address}
+    done = command(two, *(word.format(**names) for word in words))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"error: {sentence.format(**names)}")
+    assert route(two, "show")["order"] == [engine.address, surge.address]
+
+
+def test_an_order_that_cannot_be_kept_does_not_count(
+    two: Gateway, engine: FakeEngine, surge: FakeEngine
+) -> None:
+    (two.folder / "route.new").mkdir()
+    done = command(two, "set", surge.address)
+    assert done.returncode == 3
+    assert "cannot be kept" in done.stderr
+    assert route(two, "show")["order"] == [engine.address, surge.address]
+
+
+def test_no_gateway_is_one_sentence(tmp_path: Path) -> None:
+    done = command(Gateway(port=0, log=tmp_path / "log", folder=tmp_path), "show")
+    assert done.returncode == 3
+    assert done.stderr.startswith("error: the gateway does not answer on its control socket")
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("sent", [b"", b"\n", b"\xff\xfe\n", os.urandom(100_000), b"show"])
+def test_garbage_on_the_control_socket_hurts_nobody(gateway: Gateway, sent: bytes) -> None:
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(10)
+        connection.connect(str(gateway.folder / "control.sock"))
+        try:
+            connection.sendall(sent)
+            connection.shutdown(socket.SHUT_WR)
+            answer = connection.recv(4096)
+        except OSError:  # more than it wants to read: it hung up
+            answer = b""
+    assert not answer or "error" in json.loads(answer)
+    assert route(gateway, "show")["schema"] == 1
+
+
+def test_sockets_belong_to_the_gateway_alone(gateway: Gateway) -> None:
+    modes = {name: (gateway.folder / name).stat().st_mode & 0o777 for name in ("relay.sock", "control.sock")}
+    assert modes == {"relay.sock": 0o600, "control.sock": 0o600}
