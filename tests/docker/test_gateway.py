@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import signal
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 import requests
@@ -54,6 +57,59 @@ def test_the_engine_is_reached_through_the_gateway_alone(stack: Stack) -> None:
     for service in ("vllm", "weight-cache"):
         assert not any(stack.inspect(service)["NetworkSettings"]["Ports"].values()), service
     assert requests.get(f"{stack.gateway_url}/metrics", timeout=10).status_code == 404
+
+
+def test_metrics_are_served_in_the_backend_network_alone(stack: Stack) -> None:
+    addresses = {
+        name.rpartition("_")[2]: str(network["IPAddress"])
+        for name, network in stack.inspect("gateway")["NetworkSettings"]["Networks"].items()
+    }
+    script = "import sys, urllib.request as r; print(r.urlopen(sys.argv[1], timeout=5).read().decode())"
+    url = "http://gateway-metrics:9180/metrics"
+    text = stack.compose("exec", "-T", "vllm", "/usr/bin/python3", "-ISE", "-c", script, url)
+    assert 'warmstack_gateway_engine_ready{engine="vllm"} 1\n' in text
+    assert connects(stack, "vllm", addresses["backend"], 9180)
+    assert connects(stack, "open-webui", addresses["frontend"], 8080)
+    for host in ("gateway-metrics", *addresses.values()):
+        assert not connects(stack, "open-webui", host, 9180), host
+    assert not connects(stack, "gateway", addresses["frontend"], 9180)
+
+
+def test_the_order_is_set_from_outside_and_outlives_the_container(stack: Stack) -> None:
+    def route(*words: str) -> dict[str, Any]:
+        command = ("exec", "-T", "gateway", "warmstack-gateway-route", *words)
+        return dict(json.loads(stack.compose(*command)))
+
+    state = route("show")
+    assert state["order"] == ["vllm", "vllm-surge"]
+    assert [engine["ready"] for engine in state["engines"].values()] == [True, False]
+    try:
+        assert route("set", "vllm-surge", "vllm")["order"] == ["vllm-surge", "vllm"]
+        assert "Paris" in stack.ask()
+        stack.compose("up", "--detach", "--no-deps", "--force-recreate", "gateway")
+        stack.wait_ready(seconds=60)
+        assert route("show")["order"] == ["vllm-surge", "vllm"]
+        assert "Paris" in stack.ask()
+    finally:
+        route("set", "vllm", "vllm-surge")
+
+
+def test_a_gateway_whose_caddy_dies_comes_back(stack: Stack) -> None:
+    def processes() -> dict[str, str]:
+        lines = docker("top", stack.container("gateway"), "-o", "pid,comm").splitlines()[1:]
+        return {name: pid for pid, name in (line.split(None, 1) for line in lines)}
+
+    before = processes()["caddy"]
+    os.kill(int(before), signal.SIGKILL)
+    wait_until(
+        lambda: (
+            requests.get(f"{stack.gateway_url}/ready", timeout=5).status_code == 200
+            and processes()["caddy"] != before
+        ),
+        seconds=60,
+        what="the gateway is back",
+    )
+    assert stack.inspect("gateway")["RestartCount"] >= 1
 
 
 def test_a_request_is_held_for_an_engine_that_comes_back_with_another_address(stack: Stack) -> None:
