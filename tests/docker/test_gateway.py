@@ -36,6 +36,12 @@ def connects(stack: Stack, service: str, host: str, port: int) -> bool:
     return False
 
 
+def process_of(stack: Stack, service: str, words: str) -> int:
+    """Id on this host of the first process of a service whose command line has these words."""
+    lines = docker("top", stack.container(service), "-o", "pid,args").splitlines()[1:]
+    return next(int(line.split()[0]) for line in lines if words in line)
+
+
 @contextlib.contextmanager
 def container(*arguments: str) -> Iterator[str]:
     """A container of the test's own, removed afterwards. Its name."""
@@ -95,16 +101,12 @@ def test_the_order_is_set_from_outside_and_outlives_the_container(stack: Stack) 
 
 
 def test_a_gateway_whose_caddy_dies_comes_back(stack: Stack) -> None:
-    def processes() -> dict[str, str]:
-        lines = docker("top", stack.container("gateway"), "-o", "pid,comm").splitlines()[1:]
-        return {name: pid for pid, name in (line.split(None, 1) for line in lines)}
-
-    before = processes()["caddy"]
-    os.kill(int(before), signal.SIGKILL)
+    before = process_of(stack, "gateway", "caddy run")
+    os.kill(before, signal.SIGKILL)
     wait_until(
         lambda: (
             requests.get(f"{stack.gateway_url}/ready", timeout=5).status_code == 200
-            and processes()["caddy"] != before
+            and process_of(stack, "gateway", "caddy run") != before
         ),
         seconds=60,
         what="the gateway is back",
@@ -125,6 +127,27 @@ def test_a_request_is_held_for_an_engine_that_comes_back_with_another_address(st
         assert address(stack.container("vllm")) != before
         assert "Paris" in waiting.result()
     stack.wait_ready()
+
+
+@pytest.mark.parametrize("title", ["VLLM::EngineCore", "vllm serve"])
+def test_a_stream_whose_engine_dies_ends_with_a_sentence(stack: Stack, title: str) -> None:
+    body = {
+        "model": stack.model,
+        "messages": [{"role": "user", "content": "Count."}],
+        "max_tokens": 1500,
+        "ignore_eos": True,
+        "stream": True,
+    }
+    url = f"{stack.gateway_url}/v1/chat/completions"
+    with requests.post(url, json=body, stream=True, timeout=600) as answer:
+        events = (line.removeprefix(b"data: ") for line in answer.iter_lines() if line.startswith(b"data: "))
+        for _ in range(3):
+            assert b'"choices"' in next(events)
+        os.kill(process_of(stack, "vllm", title), signal.SIGKILL)
+        *_, last = (event for event in events if event != b"[DONE]")
+    message = json.loads(last)["error"]["message"]
+    assert message.endswith("."), message
+    assert "Paris" in stack.ask(), "the next request is held for the next engine"
 
 
 @pytest.mark.parametrize("secret", ["s3cret\n", "", None], ids=["key", "empty file", "no file"])
