@@ -8,7 +8,9 @@ SHELL := /bin/sh
 quoted = '$(subst ','\'',$(value $(1)))'
 # $(call option,MODEL,--model): nothing unless MODEL stands on the make line.
 option = $(if $(filter command line,$(origin $(1))),$(2) $(call quoted,$(1)))
-flag = $(if $(filter command line,$(origin $(1))),$(if $(filter-out no 0 false,$($(1))),$(2)))
+# $(call flag,VOLUMES,--volumes): yes gives the option, no (or nothing) gives none, anything else is refused.
+flag = $(if $(filter command line,$(origin $(1))),$(call yes_or_no,$(1),$(2)))
+yes_or_no = $(if $(filter-out yes no,$($(1)))$(word 2,$($(1))),$(error $(1)=$($(1)): say yes or no),$(if $(filter yes,$($(1))),$(2)))
 known := MODEL ENV PORT WEBUI_PORT DRILL REPEAT REPLACE_WEIGHTS PROJECT INSTALL_DOCKER LEVEL SERVICE VOLUMES OVERRIDE OFFLINE
 given := $(foreach name,$(.VARIABLES),$(if $(filter command line,$(origin $(name))),$(name)))
 unknown := $(filter-out $(known) PYTHON,$(given))
@@ -21,6 +23,9 @@ docker = $(call option,INSTALL_DOCKER,--install-docker)
 env = $(call option,ENV,--env)
 target = $(project) $(env)
 wish = $(env) $(call option,MODEL,--model) $(call option,PORT,--port) $(call option,WEBUI_PORT,--webui-port)
+
+.DEFAULT:
+	@echo "error: there is no target $@" >&2; echo "hint: make help lists them" >&2; exit 2
 
 help: ## print the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 20; echo; echo '  On the make line: $(known)'

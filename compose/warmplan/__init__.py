@@ -21,7 +21,7 @@ from warmplan.lock import (
     read_lock,
     render_lock,
 )
-from warmplan.memory import bar_pieces, meaning_lines, memory_facts
+from warmplan.memory import bar_pieces, meaning_lines, memory_facts, size_columns
 from warmplan.pins import Pins, read_pins
 from warmplan.plan import Plan, plan_stack
 from warmplan.render import render_compose, render_plan
@@ -60,4 +60,5 @@ __all__ = [
     "render_compose",
     "render_lock",
     "render_plan",
+    "size_columns",
 ]

@@ -41,26 +41,28 @@ _TABLES_FROM: Final = "positions of the model times rotary size"
 # What a second engine is there for; none: the first is only ever restarted.
 Second = Literal["none", "roll", "standby"]
 _SURGE: Final = "surge_"
+TELL_SIZE: Final = "tell the size of the weights: make lock, or model.weight_gib of one rank"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """One line of the sum. `key` names it for programs."""
+    """One line of the sum. `key` names it for programs. Not `known`: nobody told its size, the sum lacks it."""
 
     key: str
     name: str
     bytes: int
     source: str
+    known: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
     """Sizes in bytes. `memory_bytes` is one GPU, or None on the CPU, whose memory is the host's.
 
-    `rank_weight_bytes` is None while nobody has told the size of the weights: then the sum lacks it. What
-    follows from the KV cache is None while its layout is not known. `length_tokens` is one request of full
-    length, `request_bytes` what it takes of the KV cache, `full_length_requests` how many fit. `second` is
-    what a second engine is there for; the sum counts it.
+    `rank_weight_bytes` is None while nobody has told the size of the weights: then the sum lacks it, and what
+    would be free or would fit is None too. What follows from the KV cache is None while its layout is not
+    known. `length_tokens` is one request of full length, `request_bytes` what it takes of the KV cache,
+    `full_length_requests` how many fit. `second` is what a second engine is there for; the sum counts it.
     """
 
     ranks: int
@@ -84,7 +86,9 @@ class Budget:
     @property
     def free_bytes(self) -> int | None:
         """What one GPU has beyond the sum."""
-        return None if self.memory_bytes is None else self.memory_bytes - self.total_bytes
+        if self.memory_bytes is None or self.rank_weight_bytes is None:
+            return None
+        return self.memory_bytes - self.total_bytes
 
     @property
     def surge_bytes(self) -> int:
@@ -205,13 +209,15 @@ def _second_engine(spec: Spec, weights: Weights, kv_bytes: int, memory: int | No
 def _parts(spec: Spec, weights: Weights, kv_bytes: int, second: Second) -> Iterator[Part]:
     """The lines of the sum: for one GPU, or for the host's memory on the CPU."""
     rank, source = weights.rank or 0, weights.source or "unknown"
-    copy = Part(key="copy", name="engine's own copy after a miss", bytes=rank, source="engine.on_miss: disk")
+    known = weights.rank is not None
+    miss = "engine's own copy after a miss"
+    copy = Part(key="copy", name=miss, bytes=rank, source="engine.on_miss: disk", known=known)
     surge = "standby engine" if second == "standby" else "second engine of a roll"
     if spec.platform == "cpu":
         yield from _host_parts(spec, weights, source, kv_bytes)
     else:
         held = "weights, held by the weight cache"
-        yield Part(key="weights", name=held, bytes=rank, source=source)
+        yield Part(key="weights", name=held, bytes=rank, source=source, known=known)
         if weights.tables:
             yield Part(key="tables", name=_TABLES, bytes=weights.tables, source=_TABLES_FROM)
         yield _constant("weight_cache_context", "weight cache, CUDA context", CUDA_CONTEXT.bytes, spec)
@@ -250,11 +256,13 @@ def _constant(key: str, name: str, context: int, spec: Spec) -> Part:
 
 def _host_parts(spec: Spec, weights: Weights, source: str, kv_bytes: int) -> Iterator[Part]:
     held, tables = (weights.rank or 0) * spec.tensor, weights.tables * spec.tensor
-    yield Part(key="weights", name="weights in shared memory", bytes=held, source=source)
+    known = weights.rank is not None
+    yield Part(key="weights", name="weights in shared memory", bytes=held, source=source, known=known)
     if tables:
         yield Part(key="tables", name=_TABLES, bytes=tables, source=_TABLES_FROM)
     again = "engines still map the first one"
-    yield Part(key="reload", name="second copy during a reload", bytes=held + tables, source=again)
+    reload = "second copy during a reload"
+    yield Part(key="reload", name=reload, bytes=held + tables, source=again, known=known)
     cache = CPU_WEIGHT_CACHE
     process = cache.bytes * spec.tensor
     yield Part(key="weight_cache", name="weight-cache process", bytes=process, source=cache.source)
@@ -297,7 +305,9 @@ def _check_gpu(spec: Spec, model: LockedModel | None, budget: Budget) -> list[Pr
     over = budget.total_bytes - memory
     text = f"{gib(budget.total_bytes)} are needed on a GPU of {gib(memory)}: {gib(over)} too much"
     room = budget.largest_kv_cache_bytes
-    assert room is not None
+    if room is None:
+        beside = f"{text}, and that without the weights, whose size is not known"
+        return [Problem(key="gpu.memory_gib", problem=beside, hint=f"lower engine.kv_cache, and {TELL_SIZE}")]
     wish = KvWish(
         tokens=spec.engine.kv_cache_tokens is not None,
         concurrency=spec.engine.kv_cache_concurrency is not None,

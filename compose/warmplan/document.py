@@ -171,7 +171,8 @@ def _syntax_problem(error: yaml.YAMLError, *, file: str) -> Problem:
     mark = error.problem_mark if isinstance(error, yaml.MarkedYAMLError) else None
     what = error.problem if isinstance(error, yaml.MarkedYAMLError) else None
     line = mark.line + 1 if mark is not None else None
-    return Problem(key="", problem=f"is not valid YAML: {what or error}", file=file, line=line)
+    hint = "indent with blanks" if what is not None and "'\\t'" in what else None
+    return Problem(key="", problem=f"is not valid YAML: {what or error}", hint=hint, file=file, line=line)
 
 
 def _joined_surrogates(text: str) -> str:

@@ -58,6 +58,12 @@ class Lock:
             (model for model in self.models if (model.name, model.revision) == (name, revision)), None
         )
 
+    def others(self, *, name: str, revision: str) -> tuple[str, ...]:
+        """What it holds instead, as `name (revision)`, when it has no entry for a wish."""
+        if self.find(name=name, revision=revision) is not None:
+            return ()
+        return tuple(f"{model.name} ({model.revision})" for model in self.models)
+
     def replaced(self, model: LockedModel) -> Lock:
         """The lock with this entry in place of the one for the same name and revision."""
         others = [old for old in self.models if (old.name, old.revision) != (model.name, model.revision)]

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from warmplan.budget import Budget, Part
+from warmplan.budget import TELL_SIZE, Budget, Part
 from warmplan.constants import GIB, gib
 from warmplan.document import Json
 
@@ -88,6 +88,8 @@ def meaning_lines(budget: Budget) -> Iterator[str]:
     """What the numbers mean for a user, a sentence each."""
     if budget.free_bytes is not None and budget.memory_bytes is not None:
         yield f"One GPU has {gib(budget.memory_bytes)}; {gib(budget.free_bytes)} stay free."
+    if budget.rank_weight_bytes is None:
+        yield f"The size of the weights is not known, so neither is what would fit: {TELL_SIZE}."
     if budget.kv_cache_tokens is not None:
         each = f"{budget.kv_bytes_per_token} bytes on one rank"
         yield f"KV cache: {budget.kv_cache_tokens} tokens; a token takes {each}."
@@ -145,6 +147,11 @@ def gib_number(count: int) -> str:
     return f"{count / GIB:.2f}"
 
 
+def size_columns(part: Part) -> tuple[str, str]:
+    """GiB and bytes of a line as text; question marks for a size that nobody has told."""
+    return (gib_number(part.bytes), str(part.bytes)) if part.known else ("?", "?")
+
+
 def _second_engine(budget: Budget) -> str:
     """What happens to requests when a setting of the engine changes."""
     if budget.second == "none":
@@ -157,7 +164,8 @@ def _second_engine(budget: Budget) -> str:
 
 
 def _part_facts(part: Part) -> Json:
-    return {"key": part.key, "name": part.name, "bytes": part.bytes, "source": part.source}
+    size = part.bytes if part.known else None
+    return {"key": part.key, "name": part.name, "bytes": size, "source": part.source}
 
 
 def _widths(sizes: list[int], width: int) -> list[int]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from warmplan.flags import compact_json
-from warmplan.memory import bar_lines, gib_number, meaning_lines
+from warmplan.memory import bar_lines, gib_number, meaning_lines, size_columns
 from warmplan.plan import Plan
 
 
@@ -61,14 +61,13 @@ def _memory(plan: Plan) -> Iterator[str]:
     where = "one GPU" if plan.platform == "cuda" else "the host"
     yield "## Memory"
     yield ""
-    if budget.rank_weight_bytes is None:
-        yield "The size of the weights is unknown: they are missing in the sum."
-        yield ""
     yield f"| on {where} | GiB | bytes | from |"
     yield "|---|---:|---:|---|"
     for part in budget.parts:
-        yield f"| {part.name} | {gib_number(part.bytes)} | {part.bytes} | {part.source} |"
-    yield f"| **sum** | **{gib_number(budget.total_bytes)}** | {budget.total_bytes} | |"
+        in_gib, in_bytes = size_columns(part)
+        yield f"| {part.name} | {in_gib} | {in_bytes} | {part.source} |"
+    whole = "sum" if all(part.known for part in budget.parts) else "sum of what is known"
+    yield f"| **{whole}** | **{gib_number(budget.total_bytes)}** | {budget.total_bytes} | |"
     yield ""
     yield from (f"    {line}" for line in bar_lines(budget))
     yield ""

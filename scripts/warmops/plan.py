@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Final
 from warmops.pins import REPOSITORY
 from warmops.wishes import add_wishes, choose_environment, read_overrides
 from warmplan import (
+    Lock,
     Plan,
+    Spec,
     bar_pieces,
     build_spec,
     meaning_lines,
@@ -25,6 +27,7 @@ from warmplan import (
     read_environment,
     read_lock,
     read_pins,
+    size_columns,
 )
 
 if TYPE_CHECKING:
@@ -52,11 +55,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    plan = read_plan(arguments)
+    spec, lock = _read(arguments)
+    plan = _plan(spec, lock)
     if arguments.json:
         print(json.dumps(_facts(plan), indent=2, ensure_ascii=False))
     else:
-        _show(plan)
+        _show(plan, instead=lock.others(name=spec.model.name, revision=spec.model.revision))
     return 0
 
 
@@ -65,10 +69,18 @@ def read_plan(arguments: argparse.Namespace) -> Plan:
 
     Raises UserError (exit code 2) for a wrong environment, and for a plan that does not fit.
     """
+    return _plan(*_read(arguments))
+
+
+def _read(arguments: argparse.Namespace) -> tuple[Spec, Lock]:
     folder = choose_environment(arguments.env, lambda: False)
     overrides = read_overrides(arguments, directory=Path.cwd())
     spec = build_spec(environment=read_environment(folder), overrides=overrides)
-    model = read_lock(folder / "lock.yaml").find(name=spec.model.name, revision=spec.model.revision)
+    return spec, read_lock(folder / "lock.yaml")
+
+
+def _plan(spec: Spec, lock: Lock) -> Plan:
+    model = lock.find(name=spec.model.name, revision=spec.model.revision)
     return plan_stack(spec=spec, pins=read_pins(REPOSITORY / "compose/pins.yaml"), model=model)
 
 
@@ -85,17 +97,16 @@ def _facts(plan: Plan) -> dict[str, object]:
     }
 
 
-def _show(plan: Plan) -> None:
+def _show(plan: Plan, *, instead: tuple[str, ...]) -> None:
     from rich.console import Console
 
     console = Console(highlight=False, soft_wrap=True)
     console.print(f"{plan.environment}: {plan.model.name} with vLLM {plan.vllm_version} on {plan.platform}")
     if not plan.locked:
-        console.print("not locked: nobody has resolved this model yet (make lock)")
-    if plan.budget.rank_weight_bytes is None:
-        console.print(
-            "the size of the weights is unknown and missing in the sum (make lock, or model.weight_gib)"
-        )
+        lock = f"make lock ENV={plan.environment}"
+        console.print(f"not locked: nobody has resolved this model yet ({lock})", markup=False)
+    if instead:
+        console.print(f"lock.yaml is of another model: {', '.join(instead)}", markup=False)
     console.print(_table(plan))
     console.print(_bar(plan))
     for line in meaning_lines(plan.budget):
@@ -109,12 +120,13 @@ def _table(plan: Plan) -> Table:
 
     where = "on one GPU" if plan.platform == "cuda" else "on the host"
     table = Table(box=box.SIMPLE, show_footer=True)
-    table.add_column(where, footer="sum")
+    whole = all(part.known for part in plan.budget.parts)
+    table.add_column(where, footer="sum" if whole else "sum of what is known")
     total = plan.budget.total_bytes
     table.add_column("GiB", justify="right", footer=f"{total / GIB:.2f}")
     table.add_column("bytes", justify="right", footer=str(total))
     for part in plan.budget.parts:
-        table.add_row(part.name, f"{part.bytes / GIB:.2f}", str(part.bytes))
+        table.add_row(part.name, *size_columns(part))
     return table
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 
 import pytest
 
@@ -11,7 +10,7 @@ from support.stack import Stack, warm
 
 
 @pytest.fixture
-def restarted(stack: Stack) -> Iterator[Stack]:
+def restarted(stack: Stack) -> Stack:
     """The stack after Docker stopped and started, with no command given to the stack itself."""
     stack.wait_ready()
     stopped = warm("docker-stop")
@@ -21,7 +20,7 @@ def restarted(stack: Stack) -> Iterator[Stack]:
         assert stack.warm("status", check=False).returncode != 0
     finally:
         warm("docker-start")
-    yield stack
+    return stack
 
 
 def test_the_stack_serves_again_without_a_person(restarted: Stack) -> None:

@@ -126,6 +126,23 @@ def test_a_misspelt_variable_is_refused_before_anything_runs(checkout: Path) -> 
     assert not (checkout / "scripts/words").exists()
 
 
+@pytest.mark.parametrize("value", ["banana", "true", "1", "Yes", "0", "yes no"])
+@pytest.mark.parametrize(
+    ("target", "name"), [("up", "REPLACE_WEIGHTS"), ("down-all", "VOLUMES"), ("lock", "OFFLINE")]
+)
+def test_a_switch_is_yes_or_no(checkout: Path, target: str, name: str, value: str) -> None:
+    done = make(checkout, target, f"{name}={value}")
+    assert done.returncode == 2
+    assert f"{name}={value}: say yes or no" in done.stderr
+    assert not (checkout / "scripts/words").exists()
+
+
+def test_an_unknown_target_points_to_help(checkout: Path) -> None:
+    done = make(checkout, "stauts")
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: there is no target stauts\nhint: make help lists them\n")
+
+
 def test_the_exit_code_is_told(checkout: Path) -> None:
     (checkout / "scripts/warm").write_text("#!/bin/sh\nexit 3\n")
     done = make(checkout, "up")

@@ -86,3 +86,10 @@ def test_two_problems_are_said_at_once() -> None:
     with pytest.raises(UserError) as raised:
         parse_document('a: "\\x01"\nb: 1\nb: 2\n', file="f")
     assert [problem.line for problem in raised.value.problems] == [1, 3]
+
+
+def test_a_tab_before_a_key_gets_a_hint() -> None:
+    with pytest.raises(UserError) as raised:
+        parse_document("model:\n\tname: x\n", file="environment.yaml")
+    (problem,) = raised.value.problems
+    assert (problem.line, problem.hint) == (2, "indent with blanks")

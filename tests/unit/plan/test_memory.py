@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from support.models import locked_model
 from support.wishes import CPU, CUDA, plan_of
 from warmplan.constants import CONSTANTS
-from warmplan.memory import bar_lines, bar_pieces, meaning_lines, memory_facts
+from warmplan.errors import UserError
+from warmplan.memory import bar_lines, bar_pieces, meaning_lines, memory_facts, size_columns
 from warmplan.plan import Plan
 
 EIGHT = {"engine.max_model_len": "8192"}
@@ -58,6 +59,27 @@ def test_what_it_means() -> None:
     assert "Requests of full length at the same time: 8.0 of 8192 tokens." in text
     assert "Largest model that would still fit: 66.28 GiB of weights on one GPU." in text
     assert "No second engine: a changed setting restarts the engine" in text
+
+
+def test_nothing_is_said_to_fit_while_the_weights_are_not_known() -> None:
+    budget = plan_of(CUDA, overrides=EIGHT, model=None).budget
+    text = "\n".join(meaning_lines(budget))
+    assert "The size of the weights is not known" in text
+    assert "would still fit" not in text
+    assert "stay free" not in text
+    (weights,) = [part for part in budget.parts if part.key == "weights"]
+    assert size_columns(weights) == ("?", "?")
+    facts = memory_facts(budget)
+    assert facts["parts"][0]["bytes"] is None  # type: ignore[index]
+    assert (facts["free_bytes"], facts["largest_kv_cache_bytes"]) == (None, None)
+
+
+def test_too_much_without_the_weights_says_so_and_offers_no_figure() -> None:
+    with pytest.raises(UserError) as raised:
+        plan_of(CUDA, overrides={**EIGHT, "engine.kv_cache.gib": "80"}, model=None)
+    (problem,) = raised.value.problems
+    assert "without the weights, whose size is not known" in problem.problem
+    assert "would fit" not in str(problem.hint)
 
 
 @pytest.mark.parametrize(

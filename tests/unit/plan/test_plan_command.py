@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -50,6 +51,15 @@ def test_the_table_adds_up_and_the_picture_is_there(tmp_path: Path) -> None:
     assert "[WWWWWWWWWWWWcgaaKKKKKKKKKKKKKKKKKKKSSSSSSSSSSSSSSSSSSSSSSSSh····]" in text
     assert "Requests of full length at the same time: 5.3 of 32768 tokens." in text
     assert "\x1b" not in text
+
+
+def test_a_lock_of_another_model_is_named(tmp_path: Path) -> None:
+    folder = tmp_path / "mine"
+    shutil.copytree(REPOSITORY / "compose/environments/gpu", folder)
+    text = plan("--env", str(folder), "--model", "Qwen/Qwen3-32B", folder=tmp_path).stdout
+    assert "lock.yaml is of another model: Qwen/Qwen3-8B (main)" in text
+    assert "weights, held by the weight cache       ?" in text
+    assert "sum of what is known" in text
 
 
 def test_json_holds_the_same_sum(tmp_path: Path) -> None:
