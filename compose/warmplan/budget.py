@@ -46,7 +46,7 @@ TELL_SIZE: Final = "tell the size of the weights: make lock, or model.weight_gib
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """One line of the sum. `key` names it for programs. Not `known`: nobody told its size, the sum lacks it."""
+    """One line of the sum. `key` is for programs. Not `known`: nobody told the size, and the sum lacks it."""
 
     key: str
     name: str
