@@ -221,6 +221,7 @@ class _Vllm:
                 ("WARMSTACK_WAIT_SECONDS", str(spec.engine.wait_seconds)),
                 ("WARMSTACK_ON_MISS", spec.engine.on_miss),
                 ("WARMSTACK_HANG_SECONDS", str(spec.engine.hang_seconds)),
+                ("WARMSTACK_NURSERY", "on" if spec.engine.nursery else "off"),
                 *common_variables(spec),
                 *engine_variables(spec),
             ),

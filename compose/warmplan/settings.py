@@ -260,6 +260,13 @@ KEYS: Final = (
         doc="Starts in a row that never became ready, before the engine's container gives up and says why.",
     ),
     Key(
+        name="engine.nursery",
+        kind=Kind.BOOLEAN,
+        default=False,
+        moves=Moves.NO,
+        doc="Keep a process with vLLM imported in the engine's container, from which engines are forked.",
+    ),
+    Key(
         name="engine.arguments",
         kind=Kind.ARGUMENTS,
         default_text="none",

@@ -66,6 +66,7 @@ class EngineWish:
     wait_seconds: int
     hang_seconds: int
     max_restarts: int
+    nursery: bool
     arguments: tuple[tuple[str, Json], ...]
     environment: tuple[tuple[str, str], ...]
 
@@ -238,6 +239,7 @@ def _engine(values: Values) -> EngineWish:
         wait_seconds=values.integer("engine.wait_seconds"),
         hang_seconds=values.integer("engine.hang_seconds"),
         max_restarts=values.integer("engine.max_restarts"),
+        nursery=values.boolean("engine.nursery"),
         arguments=values.table("engine.arguments"),
         environment=values.pairs("engine.environment"),
     )

@@ -12,11 +12,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from support.waiting import wait_until
+from support.engine_samples import make_model, make_status
+from support.waiting import free_port, wait_until
+from warmstack_shared.checkpoint import files_stamp, read_digest
 from warmstack_shared.processes import descendants
+from warmstack_supervisor.serving import UnixStatusServer
+from warmstack_supervisor.status import Status
 
 ROOT = Path(__file__).parents[2]
-CODE = os.pathsep.join(str(ROOT / name) for name in ("vllm-image", "vllm-image/plugin", "daemon-image"))
+CODE = os.pathsep.join(
+    str(ROOT / name) for name in ("vllm-image", "vllm-image/plugin", "daemon-image", "tests/fakes/site")
+)
 
 
 class Program:
@@ -85,7 +91,7 @@ def program(
         env={
             **environment,
             "PATH": f"{bin_folder}{os.pathsep}{os.environ['PATH']}",
-            "PYTHONPATH": CODE,
+            "PYTHONPATH": environment.get("PYTHONPATH", CODE),
             "FAKE_VLLM": json.dumps(wish),
         },
         stdout=subprocess.PIPE,
@@ -97,3 +103,45 @@ def program(
         yield running
     finally:
         running.close()
+
+
+@contextmanager
+def engine(
+    folder: Path, wish: dict[str, Any], status: dict[str, Any] | None = None, **changes: str
+) -> Iterator[Program]:
+    """`warmstack-engine` with a supervisor's socket that shows `status`, and variables changed."""
+    model = make_model(folder / "model")
+    shown = make_status(files=files_stamp(model), model_digest=read_digest(model), **(status or {}))
+    path = str(folder / "supervisor.sock")
+    environment = {
+        "WARMSTACK_IDENTITY": "a" * 64,
+        "WARMSTACK_MODEL": "Org/Name",
+        "WARMSTACK_MODEL_DIGEST": shown.model_digest,
+        "WARMSTACK_MODEL_PATH": str(model),
+        "WARMSTACK_SUPERVISOR_SOCKET": path,
+        "WARMSTACK_WAIT_SECONDS": "0",
+        "WARMSTACK_ON_MISS": "refuse",
+        "WARMSTACK_HANG_SECONDS": "0",
+        "WARMSTACK_MAX_RESTARTS": "2",
+        "WARMSTACK_ENGINE_SOCKET": str(folder / "engine.sock"),
+        "WARMSTACK_CARE_SECONDS": "0.5",
+        "WARMSTACK_IMPORTS_LIST": str(folder / "imports.json"),
+    } | changes
+    arguments = [str(model), "--port", str(free_port()), "--load-format", "ipc_cache"]
+    with (
+        supervisor(path, shown),
+        program("warmstack_engine", arguments, environment, folder, wish) as running,
+    ):
+        yield running
+
+
+@contextmanager
+def supervisor(path: str, shown: Status) -> Iterator[None]:
+    with UnixStatusServer(path, lambda: shown) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+        thread.start()
+        try:
+            yield
+        finally:
+            server.shutdown()
+            thread.join()

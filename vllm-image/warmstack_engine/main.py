@@ -4,22 +4,25 @@ import os
 import signal
 import sys
 
+from warmstack_engine.control import control
 from warmstack_engine.loop import Engine, is_pid_one
 from warmstack_engine.settings import read_settings
 from warmstack_shared.children import become_reaper
 from warmstack_shared.errors import Failure
 from warmstack_shared.inbox import Inbox
+from warmstack_shared.local_server import UnixLocalServer, serve
 
 
 def main(arguments: list[str]) -> int:
     try:
         settings = read_settings(os.environ, arguments)
+        if not is_pid_one():
+            print("warmstack-engine is not PID 1: only what it started itself is removed", file=sys.stderr)
+        become_reaper()
+        inbox = Inbox()
+        inbox.listen(signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
+        serve(UnixLocalServer(settings.control_socket, control(inbox)))
     except Failure as failure:
         print(failure, file=sys.stderr)
         return failure.exit_code
-    if not is_pid_one():
-        print("warmstack-engine is not PID 1: only what it started itself is removed", file=sys.stderr)
-    become_reaper()
-    inbox = Inbox()
-    inbox.listen(signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
     return Engine(settings, inbox).run()

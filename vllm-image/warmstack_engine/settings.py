@@ -24,6 +24,10 @@ class Settings:
     on_miss: str  # refuse, disk
     hang_seconds: float  # 0: off
     max_restarts: int
+    nursery: bool  # engines are forked from a process that has imported vLLM
+    imports_list: Path  # what it has learned to import
+    care_seconds: float  # between two looks at what the nursery could learn from an engine that serves
+    control_socket: str
     port: int
     serve: tuple[str, ...]  # arguments of `vllm serve`
 
@@ -39,6 +43,11 @@ def read_settings(environment: Mapping[str, str], arguments: list[str]) -> Setti
         on_miss=_one_of(environment, "WARMSTACK_ON_MISS", ("refuse", "disk")),
         hang_seconds=_number(environment, "WARMSTACK_HANG_SECONDS"),
         max_restarts=int(_number(environment, "WARMSTACK_MAX_RESTARTS")),
+        nursery=_one_of({"WARMSTACK_NURSERY": "off", **environment}, "WARMSTACK_NURSERY", ("on", "off"))
+        == "on",
+        care_seconds=float(environment.get("WARMSTACK_CARE_SECONDS", "10")),
+        imports_list=Path(environment.get("WARMSTACK_IMPORTS_LIST", "/cache/warmstack/imports.json")),
+        control_socket=environment.get("WARMSTACK_ENGINE_SOCKET", "/tmp/warmstack-engine.sock"),
         port=_port(arguments),
         serve=tuple(arguments),
     )

@@ -61,8 +61,28 @@ def become_reaper() -> None:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
 
 
-class Child:
-    """A running child. `output` is the read end of its stdout and stderr together."""
+class Process:
+    """A running child of this process. `output` is the read end of its stdout and stderr together."""
+
+    def __init__(self, *, pid: int, output: int) -> None:
+        self.pid = pid
+        self.output = output
+        self.exit: Exit | None = None
+
+    def send(self, number: int) -> None:
+        if self.exit is None:
+            os.kill(self.pid, number)
+
+    def close(self) -> None:
+        os.close(self.output)
+
+    def ended(self, end: Exit) -> None:
+        """Told by `reap`."""
+        self.exit = end
+
+
+class Child(Process):
+    """A child that is started here, from a command."""
 
     def __init__(self, command: list[str], environment: dict[str, str] | None = None) -> None:
         self._process = subprocess.Popen(
@@ -73,26 +93,19 @@ class Child:
             stderr=subprocess.STDOUT,
             start_new_session=True,  # a Ctrl-C in the terminal reaches it through us only
         )
-        self.pid = self._process.pid
         assert self._process.stdout is not None
-        self.output = self._process.stdout.fileno()
-        self.exit: Exit | None = None
-
-    def send(self, number: int) -> None:
-        if self.exit is None:
-            os.kill(self.pid, number)
+        super().__init__(pid=self._process.pid, output=self._process.stdout.fileno())
 
     def close(self) -> None:
         assert self._process.stdout is not None
         self._process.stdout.close()
 
     def ended(self, end: Exit) -> None:
-        """Told by `reap`."""
-        self.exit = end
+        super().ended(end)
         self._process.returncode = end.status  # so that Popen does not wait for a process that is reaped
 
 
-def reap(child: Child | None) -> bool:
+def reap(child: Process | None) -> bool:
     """Collect every child of this process that has ended. True when `child` was among them."""
     found = False
     while True:
@@ -107,8 +120,9 @@ def reap(child: Child | None) -> bool:
             found = True
 
 
-def kill_leftovers(limit_seconds: float = 10.0) -> list[tuple[int, str]]:
-    """SIGKILL every descendant, by id, until there is none. Returns (pid, command) of each one killed.
+def kill_leftovers(spare: int | None = None, limit_seconds: float = 10.0) -> list[tuple[int, str]]:
+    """SIGKILL every descendant but `spare`, by id, until there is none. Returns (pid, command) of each one
+    killed.
 
     Python's resource trackers end by themselves once the others are gone, and remove the semaphores those
     left in /dev/shm; they are killed only when they do not.
@@ -116,7 +130,7 @@ def kill_leftovers(limit_seconds: float = 10.0) -> list[tuple[int, str]]:
     """
     killed: dict[int, str] = {}
     started = time.monotonic()
-    while left := _living_descendants():
+    while left := _living_descendants(spare):
         waited = time.monotonic() - started
         for pid in left:
             command = command_of(pid)
@@ -131,6 +145,6 @@ def kill_leftovers(limit_seconds: float = 10.0) -> list[tuple[int, str]]:
     return sorted(killed.items())
 
 
-def _living_descendants() -> list[int]:
+def _living_descendants(spare: int | None) -> list[int]:
     reap(None)
-    return descendants(os.getpid())
+    return [pid for pid in descendants(os.getpid()) if pid != spare]

@@ -2,61 +2,16 @@
 line.
 """
 
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from support.engine_samples import make_model, make_status
-from support.pid_one import Program, program
-from support.waiting import free_port, wait_until
-from warmstack_shared.checkpoint import files_stamp, read_digest
+from support.pid_one import engine
+from support.waiting import wait_until
 from warmstack_shared.processes import all_pids
-from warmstack_supervisor.serving import UnixStatusServer
-from warmstack_supervisor.status import Status
 
 MISMATCH = "CacheConfigMismatchError: WeightCacheKey mismatch on fields: ['revision']"
-
-
-@contextmanager
-def engine(
-    folder: Path, wish: dict[str, Any], status: dict[str, Any] | None = None, **changes: str
-) -> Iterator[Program]:
-    model = make_model(folder / "model")
-    shown = make_status(files=files_stamp(model), model_digest=read_digest(model), **(status or {}))
-    path = str(folder / "supervisor.sock")
-    environment = {
-        "WARMSTACK_IDENTITY": "a" * 64,
-        "WARMSTACK_MODEL": "Org/Name",
-        "WARMSTACK_MODEL_DIGEST": shown.model_digest,
-        "WARMSTACK_MODEL_PATH": str(model),
-        "WARMSTACK_SUPERVISOR_SOCKET": path,
-        "WARMSTACK_WAIT_SECONDS": "0",
-        "WARMSTACK_ON_MISS": "refuse",
-        "WARMSTACK_HANG_SECONDS": "0",
-        "WARMSTACK_MAX_RESTARTS": "2",
-    } | changes
-    arguments = [str(model), "--port", str(free_port()), "--load-format", "ipc_cache"]
-    with (
-        supervisor(path, shown),
-        program("warmstack_engine", arguments, environment, folder, wish) as running,
-    ):
-        yield running
-
-
-@contextmanager
-def supervisor(path: str, shown: Status) -> Iterator[None]:
-    with UnixStatusServer(path, lambda: shown) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-        thread.start()
-        try:
-            yield
-        finally:
-            server.shutdown()
-            thread.join()
 
 
 def test_a_start_says_what_happens_and_ends_when_asked(tmp_path: Path) -> None:

@@ -229,7 +229,7 @@ def test_a_second_supervisor_is_refused_and_a_stale_socket_replaced(tmp_path: Pa
     path = str(tmp_path / "s.sock")
     with (
         UnixStatusServer(path, make_status),
-        pytest.raises(Failure, match="another supervisor serves"),
+        pytest.raises(Failure, match="another one serves"),
     ):
         UnixStatusServer(path, make_status)
     UnixStatusServer(path, make_status).server_close()

@@ -115,6 +115,7 @@ CHANGES = (
     Change("engine.on_miss", "disk"),
     Change("engine.wait_seconds", "60"),
     Change("engine.hang_seconds", "60"),
+    Change("engine.nursery", "true"),
     Change("engine.max_restarts", "9"),
     Change("weight_cache.max_restarts", "9"),
     Change("weight_cache.arguments.safetensors-load-strategy", "eager"),

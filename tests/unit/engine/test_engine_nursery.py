@@ -1,0 +1,216 @@
+"""The nursery with real processes and a fake vLLM package: engines come out of one set of imports, and
+nothing is lost without it.
+"""
+
+import contextlib
+import importlib
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from support.pid_one import CODE, ROOT, Program, engine
+from support.waiting import wait_until
+from warmstack_engine.late_imports import Recorder, make_record, read_record
+from warmstack_engine.preimport import ModuleList, read_list, write_list
+from warmstack_shared.processes import all_pids, command_of, parents
+
+IMPORTED = "importing the fake vLLM"
+
+
+def ask_restart(folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-I", "-S", str(ROOT / "vllm-image/warmstack_restart.py")],
+        env={"WARMSTACK_ENGINE_SOCKET": str(folder / "engine.sock")},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def nursery_pid(running: Program) -> int:
+    return int(running.wait_for("nursery", state="ready")["pid"])
+
+
+def imports(running: Program) -> int:
+    return sum(1 for line in running.lines if line.startswith(IMPORTED))
+
+
+def kill(pid: int) -> None:
+    os.kill(pid, signal.SIGKILL)
+
+
+def test_an_engine_is_forked_and_belongs_to_pid_one(tmp_path: Path) -> None:
+    with engine(tmp_path, {"lines": ["hello"]}, WARMSTACK_NURSERY="on") as running:
+        running.wait_for("ready")
+        serve = running.wait_for("serve")
+        assert serve["nursery"] is True
+        assert parents()[serve["pid"]] == running.process.pid
+        assert serve["pid"] > running.wait_for("pids-moved")["past"]
+        assert "hello" in running.lines
+        assert os.getsid(serve["pid"]) == serve["pid"], "a session of its own"
+        assert running.end() == 0
+        assert running.below() == []
+
+
+def test_a_restart_costs_no_import_and_says_when_the_old_engine_is_gone(tmp_path: Path) -> None:
+    with engine(tmp_path, {}, WARMSTACK_NURSERY="on") as running:
+        running.wait_for("ready")
+        first = running.wait_for("serve")["pid"]
+        told = ask_restart(tmp_path)
+        assert (told.returncode, json.loads(told.stdout)) == (0, {"start": "ready"})
+        assert first not in all_pids()
+        running.wait_for("ready", count=2)
+        assert running.wait_for("serve", count=2)["nursery"] is True
+        assert imports(running) == 1
+        assert "engine-exit" not in running.events(), "nobody calls it a crash"
+        stopped = running.events().index("engine-stopped")
+        assert running.events()[stopped + 1] == "engine-start"
+
+
+def test_a_killed_engine_comes_back_out_of_the_nursery(tmp_path: Path) -> None:
+    with engine(tmp_path, {"orphan": True}, WARMSTACK_NURSERY="on") as running:
+        running.wait_for("ready")
+        nursery = nursery_pid(running)
+        kill(running.wait_for("serve")["pid"])
+        end = running.wait_for("engine-exit")
+        assert end["signal"] == signal.SIGKILL
+        assert "killed what it left" in end["sentence"]
+        running.wait_for("ready", count=2)
+        assert running.wait_for("serve", count=2)["nursery"] is True
+        assert nursery in running.below(), "spared when the engine's leftovers were killed"
+        assert imports(running) == 1
+
+
+def test_without_its_nursery_an_engine_starts_from_the_command_line(tmp_path: Path) -> None:
+    with engine(tmp_path, {}, WARMSTACK_NURSERY="on") as running:
+        running.wait_for("ready")
+        kill(nursery_pid(running))
+        running.wait_for("nursery", state="gone")
+        assert ask_restart(tmp_path).returncode == 0
+        running.wait_for("ready", count=2)
+        serve = running.wait_for("serve", count=2)
+        assert serve["nursery"] is False
+        assert "vllm.py serve" in command_of(serve["pid"])
+        # It is made anew while the engine serves, and the next one comes out of it.
+        running.wait_for("nursery", count=2, state="ready", seconds=30)
+        assert ask_restart(tmp_path).returncode == 0
+        assert running.wait_for("serve", count=3)["nursery"] is True
+
+
+def test_a_vllm_that_cannot_be_imported_is_said_by_vllm_itself(tmp_path: Path) -> None:
+    broken = tmp_path / "broken"
+    (broken / "vllm").mkdir(parents=True)
+    (broken / "vllm" / "__init__.py").write_text("import threading\nthreading.Timer(600, print).start()\n")
+    path = os.pathsep.join((str(broken), CODE))
+    with engine(tmp_path, {}, WARMSTACK_NURSERY="on", PYTHONPATH=path) as running:
+        off = running.wait_for("nursery", state="off")
+        assert "vllm.entrypoints.cli.main there are threads: Thread-1" in off["sentence"]
+        running.wait_for("ready")
+        assert running.wait_for("serve")["nursery"] is False
+        assert read_list(tmp_path / "imports.json").unfit == ("vllm.entrypoints.cli.main",)
+
+
+def test_a_crash_before_it_is_ready_counts_as_ever(tmp_path: Path) -> None:
+    wish = {"lines": ["vllm serve: error: unrecognized arguments: --nope"], "exit": 2}
+    with engine(tmp_path, wish, WARMSTACK_NURSERY="on") as running:
+        gave_up = running.wait_for("gave-up")
+        assert "exit code 2: error: unrecognized arguments: --nope" in gave_up["sentence"]
+        assert [mark["nursery"] for mark in running.marks if mark["event"] == "serve"] == [True, True]
+        # A restart that is asked for begins anew: what was wrong may have been mended outside.
+        assert ask_restart(tmp_path).returncode == 0
+        running.wait_for("serve", count=4)
+
+
+def test_restart_without_a_nursery_and_without_an_answer(tmp_path: Path) -> None:
+    with engine(tmp_path, {}) as running:
+        running.wait_for("ready")
+        assert json.loads(ask_restart(tmp_path).stdout) == {"start": "off"}
+        running.wait_for("ready", count=2)
+        assert [mark["nursery"] for mark in running.marks if mark["event"] == "serve"] == [False, False]
+        assert "nursery" not in running.events()
+    told = ask_restart(tmp_path)
+    assert told.returncode == 1
+    assert "PID 1 does not answer" in told.stderr
+
+
+def test_restart_while_the_weight_cache_is_waited_for(tmp_path: Path) -> None:
+    with engine(tmp_path, {}, {"state": "loading"}, WARMSTACK_WAIT_SECONDS="600") as running:
+        running.wait_for("engine-start")
+        assert ask_restart(tmp_path).returncode == 0
+        assert running.wait_for("engine-start", count=2)["attempt"] == 2
+
+
+def test_what_an_engine_imports_late_the_nursery_learns(tmp_path: Path) -> None:
+    with engine(tmp_path, {"import": "colorsys"}, WARMSTACK_NURSERY="on") as running:
+        running.wait_for("nursery", state="learned", seconds=60)
+        assert "colorsys" in read_list(tmp_path / "imports.json").learned
+        assert ask_restart(tmp_path).returncode == 0
+        running.wait_for("ready", count=2)
+    # The next container's nursery knows it from the start.
+    with engine(tmp_path, {"import": "colorsys"}, WARMSTACK_NURSERY="on") as running:
+        running.wait_for("ready")
+        assert [line for line in running.lines if line == "colorsys was there"]
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"learned": 1, "unfit": []}', '{"learned": []}'])
+def test_a_list_that_can_not_be_read_is_an_empty_one(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "imports.json"
+    path.write_text(text)
+    assert read_list(path) == ModuleList()
+    write_list(path, ModuleList().with_learned(["b", "a", "b"]).with_unfit("c"))
+    assert read_list(path) == ModuleList(learned=("b", "a"), unfit=("c",))
+    write_list(Path("/proc/nowhere/imports.json"), ModuleList())  # nothing is raised
+
+
+SPOILT = {
+    "a thread": ("import threading, time\nthreading.Thread(target=time.sleep, args=(9,), daemon=True).start()\n"),
+    "a child process": "import subprocess\nPROCESS = subprocess.Popen(['true'])\n",
+    "CUDA": "import sys, types\nsys.modules['torch'] = types.SimpleNamespace(cuda=types.SimpleNamespace("
+    "is_initialized=lambda: True))\n",
+}
+
+
+@pytest.mark.parametrize(("what", "text"), SPOILT.items())
+def test_what_spoils_a_process_is_named_and_then_left_out(tmp_path: Path, what: str, text: str) -> None:
+    (tmp_path / "fit_one.py").write_text("")
+    (tmp_path / "unfit_one.py").write_text(text)
+    names = ["no_such_module", "fit_one", "unfit_one"]
+    code = (
+        "from warmstack_engine.preimport import UnfitError, import_ahead\n"
+        f"print(import_ahead({names}, ['unfit_one']))\n"
+        f"try: import_ahead({names}, [])\n"
+        "except UnfitError as error: print(error.module, '|', error)\n"
+    )
+    told = subprocess.run(
+        [sys.executable, "-c", code],
+        env={"PYTHONPATH": os.pathsep.join((CODE, str(tmp_path))), "PATH": os.environ["PATH"]},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    first, second = told.stdout.splitlines()
+    assert first == "['fit_one']"
+    assert second.startswith("unfit_one | after the import of unfit_one ")
+    assert what.split()[-1].lower() in second.lower()
+
+
+def test_only_real_imports_are_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    record = make_record()
+    monkeypatch.setattr(sys, "meta_path", [Recorder(record), *sys.meta_path])
+    for name in ("colorsys", "this.is.not.there"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    importlib.util.find_spec("colorsys")
+    assert read_record(record) == []
+    importlib.import_module("colorsys")
+    with contextlib.suppress(ImportError):
+        importlib.import_module("no_such_module_at_all")
+    assert read_record(record) == ["colorsys", "no_such_module_at_all"]
+    os.close(record)

@@ -1,0 +1,125 @@
+"""Imports modules ahead of time, and refuses those after which a process must not be forked.
+
+In: names. Out: modules in `sys.modules`; `UnfitError` naming the module that spoilt the process.
+Refuses to know: sockets, engines, what the modules are for.
+
+A forked child can't use CUDA that its parent has initialised, and has none of its parent's threads.
+"""
+
+import contextlib
+import importlib
+import json
+import os
+import sys
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+# What a start of `vllm serve` imports first (vLLM 0.32, 0.33); the rest is learned from an engine's start.
+SEEDS = (
+    "vllm.entrypoints.cli.main",
+    "vllm.entrypoints.cli.serve",
+    "vllm.entrypoints.cli.benchmark.main",
+    "vllm.entrypoints.openai.api_server",
+    "vllm.v1.engine.async_llm",
+    "vllm.v1.engine.core",
+)
+_CUDA_DEVICE = "/dev/nvidia-uvm"  # opened when the driver is initialised; NVML alone does not open it
+_MOST_MODULES = 20_000
+
+
+class UnfitError(Exception):
+    """This process must not be forked any more; `module` is what spoilt it, where that is known."""
+
+    def __init__(self, why: str, module: str | None = None) -> None:
+        super().__init__(f"after the import of {module} {why}" if module else why)
+        self.module = module
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModuleList:
+    """What starts have taught: modules to import ahead, and those that must not be."""
+
+    learned: tuple[str, ...] = ()
+    unfit: tuple[str, ...] = ()
+
+    def with_learned(self, names: Iterable[str]) -> "ModuleList":
+        learned = tuple(dict.fromkeys((*self.learned, *names)))[:_MOST_MODULES]
+        return ModuleList(learned=learned, unfit=self.unfit)
+
+    def with_unfit(self, name: str) -> "ModuleList":
+        return ModuleList(learned=self.learned, unfit=tuple(dict.fromkeys((*self.unfit, name))))
+
+
+def read_list(path: Path) -> ModuleList:
+    """The list in a file; an empty one when there is none that can be read: it is only a memory."""
+    try:
+        value = json.loads(path.read_text())
+        return ModuleList(learned=_names(value["learned"]), unfit=_names(value["unfit"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return ModuleList()
+
+
+def write_list(path: Path, modules: ModuleList) -> None:
+    """Where it can't be written (no volume, no room) the next nursery learns again."""
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part.write_text(json.dumps({"learned": modules.learned, "unfit": modules.unfit}, indent=1))
+        part.replace(path)
+
+
+def import_ahead(names: Iterable[str], unfit: Iterable[str]) -> list[str]:
+    """Import what is not there yet; returns what was imported. Raises `UnfitError` after the first that
+    spoils this process. A module that can't be imported is left to whoever needs it.
+    """
+    refused, imported = set(unfit), []
+    for name in names:
+        if name in sys.modules or name in refused:
+            continue
+        try:
+            importlib.import_module(name)
+        except Exception:
+            continue  # vLLM tries many an optional package itself
+        finally:
+            if why := why_unfit():
+                raise UnfitError(why, name)
+        imported.append(name)
+    return imported
+
+
+def why_unfit() -> str | None:
+    """Why this process must not be forked; None when it may."""
+    others = [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()]
+    if others:
+        return f"there are threads: {', '.join(others)}"
+    if _has_children():
+        return "there is a child process"
+    torch = sys.modules.get("torch")
+    cuda = getattr(torch, "cuda", None)  # torch may be half imported
+    if (hasattr(cuda, "is_initialized") and cuda.is_initialized()) or _holds(_CUDA_DEVICE):
+        return "CUDA is initialised"
+    return None
+
+
+def _has_children() -> bool:
+    try:
+        os.waitpid(-1, os.WNOHANG)
+    except ChildProcessError:
+        return False
+    return True
+
+
+def _holds(device: str) -> bool:
+    for handle in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):
+            if handle.readlink() == Path(device):
+                return True
+    return False
+
+
+def _names(value: object) -> tuple[str, ...]:
+    if not isinstance(value, list):
+        raise TypeError
+    return tuple(str(name) for name in value)
