@@ -7,8 +7,8 @@ import sys
 from warmstack_shared.children import become_reaper
 from warmstack_shared.errors import Failure
 from warmstack_shared.inbox import Inbox
-from warmstack_supervisor.loop import Supervisor
 from warmstack_shared.local_server import serve
+from warmstack_supervisor.loop import Supervisor
 from warmstack_supervisor.serving import StatusServer, UnixStatusServer
 from warmstack_supervisor.settings import read_settings
 

@@ -6,8 +6,8 @@
 
 FAKE_VLLM (JSON) bends it: {"lines": […], "exit": 3} prints and ends; {"orphan": true} leaves a process that
 outlives it; {"ignore_term": true}; {"running": 1} has a request that never makes a token; {"die_file": path}
-ends with 0 once the file is there; {"bytes_file": path} holds as many bytes as the file says; {"import": name}
-imports a module late, and says when it was there already.
+ends with 0 once the file is there; {"bytes_file": path} holds as many bytes as the file says; {"import":
+name} imports a module late, and says when it was there already.
 """
 
 from __future__ import annotations

@@ -85,21 +85,23 @@ class Nurse:
         """Take a `NurserySaid` in; anything else is not for here."""
         if not isinstance(event, NurserySaid) or event.pid != self.pid:
             return
-        match event.message:
-            case None:
-                self.give_up("it ended")
-            case {"event": "ready", **facts}:
+        if event.message is None:
+            self.give_up("it ended")
+            return
+        facts = dict(event.message)
+        match facts.pop("event"):
+            case "ready":
                 self.state = NurseryState.READY
                 self._failures = 0
                 emit("nursery", state=self.state, pid=self.pid, **facts)
-            case {"event": "forked", "pid": pid}:
-                self._born = pid
-            case {"event": "learned", **facts}:
+            case "forked":
+                self._born = facts["pid"]
+            case "learned":
                 emit("nursery", state="learned", pid=self.pid, **facts)
-            case {"event": "unfit", "sentence": sentence, "hopeless": hopeless}:
-                if hopeless:
+            case "unfit":
+                if facts["hopeless"]:
                     self._failures = _MOST_FAILURES
-                self.give_up(sentence)
+                self.give_up(facts["sentence"])
 
     def fork(self, arguments: list[str]) -> "Nursling | None":
         """An engine out of a nursery that is ready; None when it has none to give."""

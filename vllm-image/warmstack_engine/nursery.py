@@ -8,8 +8,10 @@ what it was: any number of engines come out of the same imports. It ends when it
 """
 
 import array
+import contextlib
 import ctypes
 import gc
+import importlib
 import json
 import os
 import socket
@@ -117,9 +119,7 @@ def become_vllm(born: Born) -> NoReturn:
     sys.meta_path.insert(0, Recorder(born.record))
     sys.argv = ["vllm", *born.arguments]
     _set_title(" ".join(sys.argv))
-    from vllm.entrypoints.cli.main import main as vllm_main
-
-    sys.exit(vllm_main())
+    sys.exit(importlib.import_module("vllm.entrypoints.cli.main").main())
 
 
 def _take_over(*, output: int, close: tuple[int, ...]) -> None:
@@ -157,11 +157,8 @@ def _end_openmp_threads() -> None:
 
 def _set_title(title: str) -> None:
     """What `ps` and `docker top` show, where vLLM's own helper for it is installed."""
-    try:
-        import setproctitle
-    except ImportError:
-        return
-    setproctitle.setproctitle(title)
+    with contextlib.suppress(ImportError):
+        importlib.import_module("setproctitle").setproctitle(title)
 
 
 def _receive(channel: socket.socket) -> tuple[bytes, list[int]]:

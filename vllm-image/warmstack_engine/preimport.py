@@ -15,6 +15,7 @@ import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 # What a start of `vllm serve` imports first (vLLM 0.32, 0.33); the rest is learned from an engine's start.
 SEEDS = (
@@ -96,11 +97,14 @@ def why_unfit() -> str | None:
         return f"there are threads: {', '.join(others)}"
     if _has_children():
         return "there is a child process"
-    torch = sys.modules.get("torch")
-    cuda = getattr(torch, "cuda", None)  # torch may be half imported
-    if (hasattr(cuda, "is_initialized") and cuda.is_initialized()) or _holds(_CUDA_DEVICE):
+    if _cuda_is_initialised() or _holds(_CUDA_DEVICE):
         return "CUDA is initialised"
     return None
+
+
+def _cuda_is_initialised() -> bool:
+    cuda: Any = getattr(sys.modules.get("torch"), "cuda", None)
+    return hasattr(cuda, "is_initialized") and bool(cuda.is_initialized())  # torch may be half imported
 
 
 def _has_children() -> bool:

@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 
 from support.pid_one import CODE, ROOT, Program, engine
-from support.waiting import wait_until
 from warmstack_engine.late_imports import Recorder, make_record, read_record
 from warmstack_engine.preimport import ModuleList, read_list, write_list
 from warmstack_shared.processes import all_pids, command_of, parents
@@ -170,7 +169,9 @@ def test_a_list_that_can_not_be_read_is_an_empty_one(tmp_path: Path, text: str) 
 
 
 SPOILT = {
-    "a thread": ("import threading, time\nthreading.Thread(target=time.sleep, args=(9,), daemon=True).start()\n"),
+    "a thread": (
+        "import threading, time\nthreading.Thread(target=time.sleep, args=(9,), daemon=True).start()\n"
+    ),
     "a child process": "import subprocess\nPROCESS = subprocess.Popen(['true'])\n",
     "CUDA": "import sys, types\nsys.modules['torch'] = types.SimpleNamespace(cuda=types.SimpleNamespace("
     "is_initialized=lambda: True))\n",
