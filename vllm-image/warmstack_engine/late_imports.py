@@ -1,6 +1,6 @@
 """What an engine still imports although it came out of the nursery, so that the next one need not.
 
-In: a file that engine and PID 1 both have open. Out: names of modules, in the order in which they were wanted.
+In: a file that engine and PID 1 both have open. Out: names of modules, in the order of their imports.
 Refuses to know: what is done with them. The file is anonymous memory, so nothing of it outlives both.
 """
 

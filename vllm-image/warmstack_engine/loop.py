@@ -238,7 +238,7 @@ class Engine:
             reap(None)
 
     def _remove_leftovers(self) -> str:
-        """Kill what the child left behind (an engine core outlives its API server); a phrase that names them."""
+        """Kill what the child left behind (an engine core outlives its API server); a phrase names it."""
         killed = kill_leftovers(spare=self._nurse.pid)
         if not killed:
             return ""

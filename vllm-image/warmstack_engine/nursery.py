@@ -9,7 +9,6 @@ what it was: any number of engines come out of the same imports. It ends when it
 
 import array
 import contextlib
-import ctypes
 import gc
 import importlib
 import json
@@ -24,10 +23,10 @@ from typing import Any, NoReturn
 
 from warmstack_engine.late_imports import Recorder, read_record
 from warmstack_engine.preimport import SEEDS, UnfitError, import_ahead, read_list, why_unfit, write_list
+from warmstack_shared.openmp import end_openmp_threads
 
 MESSAGE_BYTES = 1 << 20
 _MOST_HANDLES = 2
-_OMP_PAUSE_HARD = 2  # OpenMP 5.0, omp_pause_resource_t
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +82,7 @@ class Nursery:
         self._say(event="learned", seconds=round(time.monotonic() - started, 3), modules=len(imported))
 
     def _fork(self, arguments: list[str], handles: list[int]) -> Born | None:
-        """Twice: the one in between ends at once, so that the engine becomes a child of PID 1, which reaps."""
+        """Twice: the one in between ends at once, so that the engine becomes a child of PID 1."""
         if why := why_unfit():
             raise UnfitError(why)
         read_end, write_end = os.pipe()
@@ -106,7 +105,7 @@ class Nursery:
 
     def _settle(self) -> None:
         """What is here now is never collected: a collection in an engine would write to every shared page."""
-        _end_openmp_threads()
+        end_openmp_threads()
         gc.collect()
         gc.freeze()
 
@@ -141,18 +140,6 @@ def _fork() -> int:
         # Python 3.12 warns when there are threads: OpenBLAS has some, and looks after itself in a fork.
         warnings.simplefilter("ignore", DeprecationWarning)
         return os.fork()
-
-
-def _end_openmp_threads() -> None:
-    """libgomp has no fork handler: a child of a process with its threads hangs in its first parallel loop.
-
-    Ended this way (OpenMP 5.0) they come back when they are needed. vLLM 0.33 does the same before it forks.
-    """
-    maps = Path("/proc/self/maps").read_text()
-    for path in {line.split()[-1] for line in maps.splitlines() if "libgomp" in line}:
-        library = ctypes.CDLL(path)
-        if hasattr(library, "omp_pause_resource_all"):
-            library.omp_pause_resource_all(_OMP_PAUSE_HARD)
 
 
 def _set_title(title: str) -> None:

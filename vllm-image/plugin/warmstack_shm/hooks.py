@@ -75,6 +75,7 @@ HOOKS = (
     Hook(module="model_utils", path="is_weights_pre_processed", parameters=()),
     Hook(module="custom_ops", path="weight_packed_linear_cpu"),
     Hook(module="cpu_attn", path="_get_attn_isa"),
+    Hook(module="cpu_platform", path="CpuPlatform.check_and_update_config", parameters=("vllm_config",)),
 )
 
 

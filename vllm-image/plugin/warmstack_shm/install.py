@@ -21,6 +21,7 @@ MODULES = {
     "model_utils": "vllm.model_executor.utils",
     "custom_ops": "vllm._custom_ops",
     "cpu_attn": "vllm.v1.attention.backends.cpu_attn",
+    "cpu_platform": "vllm.platforms.cpu",
 }
 
 _installed = False
@@ -79,7 +80,7 @@ def _vllm_version() -> str:
 
 
 def _replace(modules: dict[str, ModuleType]) -> None:
-    from warmstack_shm import attention, device, key, loader
+    from warmstack_shm import attention, device, key, loader, start_method
 
     # vLLM imported these two by name into several modules, so each module's own name is replaced.
     for module in modules.values():
@@ -89,6 +90,7 @@ def _replace(modules: dict[str, ModuleType]) -> None:
     modules["protocol"].hash_checkpoint = key.hash_checkpoint  # type: ignore[attr-defined]
     modules["cpu_attn"]._get_attn_isa = attention.get_attn_isa  # type: ignore[attr-defined]
     modules["model_loader"]._LOAD_FORMAT_TO_MODEL_LOADER["ipc_cache"] = loader.ShmModelLoader
+    start_method.keep_start_method()
 
 
 def _replace_daemon(modules: dict[str, ModuleType]) -> None:
