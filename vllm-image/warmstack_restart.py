@@ -23,7 +23,7 @@ def main() -> int:
 
 
 def ask(path: str) -> tuple[int, str]:
-    """Status and body. HTTP/1.0 asks the server to close, so the end of the stream is the end of the answer."""
+    """Status and body. HTTP/1.0 asks the server to close, so the stream ends with the answer."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(ANSWER_SECONDS)
         connection.connect(path)

@@ -24,7 +24,9 @@ class Step(StrEnum):
     STOP_ENGINE = "stop the engine"
     START_ENGINE = "start the engine"
     RECREATE_ENGINE = "remove the engine's container and make a new one"
-    KILL_ENGINE = "SIGKILL every process of the engine but the container's first, by id"
+    RENEW_ENGINE = "ask the engine's container for a new engine process"
+    KILL_ENGINE = "SIGKILL every process of vLLM in the engine's container, by id"
+    KILL_NURSERY = "SIGKILL the process that engines are forked from, by id"
     AWAIT_ENGINE = "wait until the engine is back by itself"
     KILL_PRELOAD = "SIGKILL the weight cache's loading process, by id"
     ASK_WHILE_DEGRADED = "ask the engine while the weight cache holds nothing"
@@ -37,6 +39,13 @@ class CacheFate(StrEnum):
     UNTOUCHED = "same container, same processes, same weights"
     RELOADED = "same container, weights loaded again by new processes"
     REPLACED = "new container, weights loaded from disk"
+
+
+class Origin(StrEnum):
+    """Where the engine's process came from. Judged only in a stack that has a nursery."""
+
+    NURSERY = "forked from the nursery"
+    COMMAND = "started from the command line"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +72,7 @@ class Drill:
     outcome: str = "hit"
     degraded_allowed: bool = False
     limits: GrowthLimits = field(default_factory=GrowthLimits)
+    origin: Origin | None = None
 
 
 # SIGKILL leaves the semaphores that only a living process removes: measured 16 KiB of /dev/shm on the CPU
@@ -105,6 +115,7 @@ class Observation:
     answered_while_degraded: bool | None = None
     surviving_pids: tuple[int, ...] = ()
     engine_identity: str | None = None
+    has_nursery: bool = False
     seconds: Mapping[str, float] = field(default_factory=dict)
     error: str | None = None
 
@@ -129,15 +140,24 @@ DRILLS: Mapping[str, Drill] = MappingProxyType(
             ),
             Drill(
                 name="engine-restart",
+                purpose="a new engine process in the old container, as `make restart` does it",
+                steps=(Step.RENEW_ENGINE, Step.AWAIT_ENGINE),
+                cache=CacheFate.UNTOUCHED,
+                origin=Origin.NURSERY,
+            ),
+            Drill(
+                name="container-restart",
                 purpose="the engine's container is stopped and started",
                 steps=(Step.STOP_ENGINE, Step.START_ENGINE),
                 cache=CacheFate.UNTOUCHED,
+                origin=Origin.NURSERY,
             ),
             Drill(
                 name="engine-recreate",
                 purpose="the engine's container is replaced, as after a changed setting",
                 steps=(Step.STOP_ENGINE, Step.RECREATE_ENGINE),
                 cache=CacheFate.UNTOUCHED,
+                origin=Origin.NURSERY,
             ),
             Drill(
                 name="engine-kill",
@@ -145,6 +165,14 @@ DRILLS: Mapping[str, Drill] = MappingProxyType(
                 steps=(Step.KILL_ENGINE, Step.AWAIT_ENGINE),
                 cache=CacheFate.UNTOUCHED,
                 limits=AFTER_SIGKILL,
+                origin=Origin.NURSERY,
+            ),
+            Drill(
+                name="nursery-kill",
+                purpose="the process that engines are forked from is gone: the next start does without it",
+                steps=(Step.KILL_NURSERY, Step.RENEW_ENGINE, Step.AWAIT_ENGINE),
+                cache=CacheFate.UNTOUCHED,
+                origin=Origin.COMMAND,
             ),
             Drill(
                 name="daemon-kill",
@@ -183,6 +211,8 @@ def judge(drill: Drill, seen: Observation) -> tuple[Finding, ...]:
         answered = {True: "yes", False: "no", None: "not asked"}[seen.answered_while_degraded]
         ok = seen.answered_while_degraded is True
         findings.append(Finding(name="served while degraded", expected="yes", found=answered, ok=ok))
+    if seen.has_nursery and drill.origin is not None:
+        findings.append(_origin(drill.origin, seen.evidence))
     if drill.cache is not CacheFate.REPLACED:
         findings += _growth(drill.limits, seen)
     if seen.error is not None:
@@ -196,6 +226,14 @@ def _outcome(drill: Drill, seen: Observation) -> Finding:
     return Finding(
         name="engine start", expected=drill.outcome, found=found, ok=evidence.outcome == drill.outcome
     )
+
+
+def _origin(expected: Origin, evidence: StartEvidence) -> Finding:
+    serve = evidence.mark("serve")
+    found = "no process was started"
+    if serve is not None:
+        found = (Origin.NURSERY if serve.fields.get("nursery") else Origin.COMMAND).value
+    return Finding(name="engine process", expected=expected.value, found=found, ok=found == expected.value)
 
 
 def _answer(seen: Observation) -> Finding:

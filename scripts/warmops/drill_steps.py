@@ -10,11 +10,14 @@ import time
 from collections.abc import Callable, Mapping
 from types import TracebackType
 
-from warmops.changes import ENGINE, WEIGHT_CACHE
+from warmops.changes import ENGINE, WEIGHT_CACHE, Container
 from warmops.console import failure, say
 from warmops.drill_plan import CacheView, Drill, Footprint, Observation, Step, judge
+from warmops.evidence import has_nursery, nursery_pid
 from warmops.processes import (
     below_first,
+    engine_processes,
+    engine_tree,
     footprint,
     host_processes,
     kill_by_id,
@@ -31,12 +34,13 @@ from warmops.starts import (
     await_held,
     measure_start,
     recreate_engine,
+    renew_engine,
     start_engine,
     stop_engine,
 )
 
 # The steps that take an engine away end where the measured start begins.
-_TAKE_AWAY = frozenset({Step.STOP_ALL, Step.STOP_ENGINE, Step.KILL_ENGINE})
+_TAKE_AWAY = frozenset({Step.STOP_ALL, Step.STOP_ENGINE, Step.RENEW_ENGINE, Step.KILL_ENGINE})
 _BRING_BACK = frozenset({Step.START_ALL, Step.START_ENGINE, Step.RECREATE_ENGINE, Step.AWAIT_ENGINE})
 
 
@@ -74,6 +78,7 @@ def run_drill(drill: Drill, project: Project, settings: Remembered, *, repetitio
         answered_while_degraded=stage.answered_while_degraded,
         surviving_pids=still_alive(stage.old_processes),
         engine_identity=engine.identity if engine is not None else None,
+        has_nursery=engine is not None and has_nursery(project.log(engine)),
         seconds=start.seconds,
         error=error or start.error,
     )
@@ -115,6 +120,7 @@ class _Stage:
         """A step before the engine is taken away."""
         steps: Mapping[Step, Callable[[], None]] = {
             Step.KILL_PRELOAD: self._kill_preload,
+            Step.KILL_NURSERY: self._kill_nursery,
             Step.ASK_WHILE_DEGRADED: self._ask_while_degraded,
             Step.AWAIT_HELD: lambda: await_held(self._project),
         }
@@ -126,6 +132,7 @@ class _Stage:
             Step.STOP_ALL: self._stop_all,
             Step.START_ALL: self._start_all,
             Step.STOP_ENGINE: self._stop_engine,
+            Step.RENEW_ENGINE: self._renew_engine,
             Step.START_ENGINE: lambda: start_engine(self._project),
             Step.RECREATE_ENGINE: lambda: recreate_engine(self._project),
             Step.KILL_ENGINE: self._kill_engine,
@@ -152,11 +159,31 @@ class _Stage:
         engine = self._project.container(ENGINE)
         if engine is None:
             raise failure("there is no engine to kill", f"make up PROJECT={self._project.name}", exit_code=1)
-        all_of_it = host_processes(self._project.docker, engine.id)
-        victims = below_first(processes(self._project.docker, engine.id))
-        first = min(all_of_it, key=lambda pid: (all_of_it[pid], pid), default=0)
-        self.old_processes = {pid: begun for pid, begun in all_of_it.items() if pid != first}
+        victims = engine_tree(self._project, engine)
+        self.old_processes = host_processes(self._project.docker, engine.id, among=victims)
         kill_by_id(self._project.docker, engine.id, (process.pid for process in victims))
+
+    def _renew_engine(self) -> None:
+        self.old_processes = engine_processes(self._project)
+        if not renew_engine(self._project):
+            raise EngineFailed("the engine's container gave no new process")
+
+    def _kill_nursery(self) -> None:
+        engine = self._project.container(ENGINE)
+        pid = nursery_pid(self._project.log(engine)) if engine is not None else None
+        if engine is None or pid is None:
+            say("there is no nursery here; the start that follows is one without it anyway")
+            return
+        kill_by_id(self._project.docker, engine.id, [pid])
+        self._await_no_nursery(engine)
+
+    def _await_no_nursery(self, engine: Container, seconds: float = 30.0) -> None:
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            if nursery_pid(self._project.log(engine)) is None:
+                return
+            time.sleep(0.1)
+        raise EngineFailed("the engine's PID 1 did not notice that the nursery was killed")
 
     def _kill_preload(self) -> None:
         cache = self._project.container(WEIGHT_CACHE)
@@ -182,7 +209,7 @@ class _Stage:
     def _remember_processes(self) -> None:
         engine = self._project.container(ENGINE)
         if engine is not None and engine.running:
-            self.old_processes = host_processes(self._project.docker, engine.id)
+            self.old_processes = host_processes(self._project.docker, engine.id)  # its first one goes too
 
 
 class _DegradedWatch:

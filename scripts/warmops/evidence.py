@@ -109,6 +109,20 @@ def last_crash(lines: Iterable[LogLine]) -> Mark | None:
     return next((mark for mark in reversed(marks) if mark.event == "engine-exit"), None)
 
 
+def has_nursery(lines: Iterable[LogLine]) -> bool:
+    """Whether the engine's container keeps a nursery, alive or not."""
+    return any(mark.event == "nursery" for line in lines if (mark := parse_mark(line.text)) is not None)
+
+
+def nursery_pid(lines: Iterable[LogLine]) -> int | None:
+    """Process id, inside the container, of the nursery that lives; None when there is none."""
+    marks = [mark for line in lines if (mark := parse_mark(line.text)) is not None]
+    last = next((mark for mark in reversed(marks) if mark.event == "nursery"), None)
+    if last is None or last.fields.get("state") in ("off", "gone"):
+        return None
+    return _as_int(last.fields.get("pid"))
+
+
 def classify_start(lines: Iterable[LogLine], *, ranks: int = 1) -> StartEvidence:
     """Judge the last start in `lines`, which begin at the container's last StartedAt.
 

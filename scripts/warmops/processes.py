@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from warmops.changes import ENGINE, Container
 from warmops.docker import Docker
 from warmops.drill_plan import Footprint
 from warmops.project import Project
@@ -46,7 +47,13 @@ def parse_stat(line: str) -> Process | None:
 def below_first(found: Sequence[Process]) -> tuple[Process, ...]:
     """Descendants of the container's process 1. What `docker exec` started has parent 0 and is left out."""
     parents = {process.pid: process.parent for process in found}
-    return tuple(process for process in found if process.pid != 1 and _reaches_first(process.pid, parents))
+    return tuple(process for process in found if process.pid != 1 and _reaches(1, process.pid, parents))
+
+
+def tree_of(found: Sequence[Process], root: int) -> tuple[Process, ...]:
+    """The process `root` and its descendants."""
+    parents = {process.pid: process.parent for process in found}
+    return tuple(process for process in found if _reaches(root, process.pid, parents))
 
 
 def kill_by_id(docker: Docker, container: str, pids: Iterable[int]) -> None:
@@ -55,11 +62,35 @@ def kill_by_id(docker: Docker, container: str, pids: Iterable[int]) -> None:
     docker.execute(container, "sh", "-c", command, quiet=False, timeout_seconds=_PROBE_SECONDS)
 
 
-def host_processes(docker: Docker, container: str) -> Mapping[int, int]:
-    """Host process ids of a container with the tick at which each began; empty where the host hides them."""
+def host_processes(
+    docker: Docker, container: str, among: Iterable[Process] | None = None
+) -> Mapping[int, int]:
+    """Host process ids of a container with the tick at which each began; empty where the host hides them.
+
+    `among`: only those processes, which are known by their ids inside the container.
+    """
     told = docker.capture("top", container, "-eo", "pid", check=False)
     pids = [int(word) for word in told.stdout.split() if word.isdigit()]
+    if among is not None:
+        inside = {process.pid for process in among}
+        pids = [pid for pid in pids if _pid_inside(pid) in inside]
     return {pid: begun for pid in pids if (begun := _begun_on_host(pid)) is not None}
+
+
+def engine_processes(project: Project) -> Mapping[int, int]:
+    """Host processes of the engine that serves now, without the container's first one and the nursery."""
+    engine = project.container(ENGINE)
+    if engine is None or not engine.running:
+        return {}
+    return host_processes(project.docker, engine.id, among=engine_tree(project, engine))
+
+
+def engine_tree(project: Project, engine: Container) -> tuple[Process, ...]:
+    """vLLM's processes, by their ids inside the container: what the last start began, and all below it."""
+    serve = project.evidence_of(engine).mark("serve")
+    if serve is None:
+        return ()
+    return tree_of(processes(project.docker, engine.id), int(serve.fields["pid"]))
 
 
 def still_alive(recorded: Mapping[int, int]) -> tuple[int, ...]:
@@ -98,12 +129,22 @@ def footprint(docker: Docker, container: str) -> Footprint:
     )
 
 
-def _reaches_first(pid: int, parents: Mapping[int, int]) -> bool:
+def _reaches(ancestor: int, pid: int, parents: Mapping[int, int]) -> bool:
     seen: set[int] = set()
-    while pid not in (0, 1) and pid in parents and pid not in seen:
+    while pid not in (0, ancestor) and pid in parents and pid not in seen:
         seen.add(pid)
         pid = parents[pid]
-    return pid == 1
+    return pid == ancestor
+
+
+def _pid_inside(pid: int) -> int | None:
+    """The number that a host's process has in its innermost PID namespace."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    line = next((line for line in status.splitlines() if line.startswith("NSpid:")), "")
+    return int(line.split()[-1]) if line else None
 
 
 def _begun_on_host(pid: int) -> int | None:

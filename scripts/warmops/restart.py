@@ -12,11 +12,11 @@ import sys
 from typing import Any
 
 from warmops.answers import AnswerError, ask
-from warmops.changes import ENGINE, WEIGHT_CACHE
+from warmops.changes import WEIGHT_CACHE
 from warmops.console import failure, say
-from warmops.processes import host_processes, still_alive
+from warmops.processes import engine_processes, still_alive
 from warmops.project import Project, Remembered
-from warmops.starts import Recycling, Start, await_held, measure_start, start_engine, stop_engine
+from warmops.starts import Start, await_held, measure_start, recycling
 from warmops.target import add_target, find_target
 from warmops.units import mebibytes
 
@@ -29,16 +29,9 @@ def run(arguments: argparse.Namespace) -> int:
     project, settings = find_target(arguments)
     require_weight_cache(project)
     before = answer_now(project, settings)
-    engine = project.container(ENGINE)
-    old = host_processes(project.docker, engine.id) if engine is not None and engine.running else {}
+    old = engine_processes(project)
     say("recycling the engine; requests are held by the gateway meanwhile")
-    start = measure_start(
-        project,
-        settings,
-        Recycling(
-            take_away=lambda: stop_engine(project), bring_back=lambda: _load_if_needed_then_start(project)
-        ),
-    )
+    start = measure_start(project, settings, recycling(project, load_first=lambda: _load_if_needed(project)))
     outcome = describe(start, before, survivors=still_alive(old))
     if arguments.json:
         print(json.dumps(outcome, indent=2, ensure_ascii=False))
@@ -105,9 +98,8 @@ def require_weight_cache(project: Project) -> None:
         )
 
 
-def _load_if_needed_then_start(project: Project) -> None:
+def _load_if_needed(project: Project) -> None:
     """With the engine stopped its memory is free: a weight cache that waited for room loads first."""
     status = project.supervisor_status() or {}
     if status.get("state") != "held":
         await_held(project)
-    start_engine(project)

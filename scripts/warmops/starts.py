@@ -22,6 +22,7 @@ from warmops.project import Project, Remembered
 POLL_SECONDS = 0.05
 LOOK_SECONDS = 1.0
 START_SECONDS = 900.0
+RENEW_SECONDS = 90.0
 # A gateway that holds for less time than an engine start takes answers 503: the request is sent again.
 _RETRY_STATUS = (502, 503, 504)
 
@@ -143,6 +144,44 @@ class HeldRequest(threading.Thread):
         if not self._given_up.is_set():
             self.join(max(0.0, self._deadline - time.monotonic()))
         return self._answer
+
+
+def recycling(project: Project, load_first: Callable[[], None] = lambda: None) -> Recycling:
+    """A new engine process in the engine's container where its PID 1 can start one; else the container is
+    stopped and started, and `load_first` is carried out in between.
+    """
+    renewed = False
+
+    def take_away() -> None:
+        nonlocal renewed
+        renewed = renew_engine(project)
+        if not renewed:
+            stop_engine(project)
+
+    def bring_back() -> None:
+        if not renewed:
+            load_first()
+            start_engine(project)
+
+    return Recycling(take_away=take_away, bring_back=bring_back)
+
+
+def renew_engine(project: Project) -> bool:
+    """Ask the container's PID 1 for a new engine process; ends when the old one is gone. False: it cannot."""
+    engine, cache = project.container(ENGINE), project.container(WEIGHT_CACHE)
+    if engine is None or not engine.running or cache is None or not _shares_namespace(engine, cache):
+        return False
+    told = project.docker.execute(
+        engine.id, "warmstack-engine-restart", check=False, quiet=False, timeout_seconds=RENEW_SECONDS
+    )
+    if not told.ok:
+        say(f"no new process in the old container ({told.stderr.strip() or told.returncode}): restarting it")
+    return told.ok
+
+
+def _shares_namespace(engine: Container, cache: Container) -> bool:
+    """Whether a new process in the engine's container would see this weight cache's shared memory."""
+    return engine.joined_ipc in (None, cache.id) and cache.running and cache.started_at <= engine.started_at
 
 
 def stop_engine(project: Project) -> None:

@@ -20,7 +20,7 @@ _stock_check_and_update_config = CpuPlatform.check_and_update_config.__func__  #
 
 
 def keep_start_method() -> None:
-    """Replace vLLM's `check_and_update_config` (0.32). Where nothing is asked `vllm serve` asks for `spawn`."""
+    """Replace vLLM's `check_and_update_config` (0.32). Where nobody asks, `vllm serve` takes spawn."""
     setattr(CpuPlatform, "check_and_update_config", classmethod(_check_and_update_config))  # noqa: B010
     os.register_at_fork(before=end_openmp_threads)
 
