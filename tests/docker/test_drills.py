@@ -12,7 +12,15 @@ import pytest
 
 from support.stack import ROOT, Stack
 
-DRILLS = ["cold-start", "engine-restart", "engine-recreate", "engine-kill", "daemon-kill"]
+DRILLS = [
+    "cold-start",
+    "engine-restart",
+    "container-restart",
+    "engine-recreate",
+    "engine-kill",
+    "nursery-kill",
+    "daemon-kill",
+]
 SCHEMA = ROOT / "scripts" / "warmops" / "report.schema.json"
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from warmops.drill_plan import DRILLS, CacheView, Footprint, Observation, judge
-from warmops.evidence import StartEvidence
+from warmops.evidence import Mark, StartEvidence
 
 HIT = StartEvidence(outcome="hit")
 VIEW = CacheView(container_id="wc", started_at=1.0, rank_pids=(412,), state="held", identity="a" * 64)
@@ -29,7 +29,9 @@ def failed(name: str, seen: Observation) -> list[str]:
     return [finding.name for finding in judge(DRILLS[name], seen) if not finding.ok]
 
 
-@pytest.mark.parametrize("name", ["engine-restart", "engine-recreate", "engine-kill"])
+@pytest.mark.parametrize(
+    "name", ["engine-restart", "container-restart", "engine-recreate", "engine-kill", "nursery-kill"]
+)
 def test_a_good_recycle_passes(name: str) -> None:
     assert failed(name, GOOD) == []
 
@@ -71,3 +73,21 @@ def test_a_good_daemon_kill_passes() -> None:
 )  # fmt: skip
 def test_each_expectation_can_fail(change: dict[str, object], names: list[str]) -> None:
     assert failed("engine-restart", replace(GOOD, **change)) == names  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("name", "forked", "found"),
+    [
+        ("engine-restart", True, []),
+        ("engine-restart", False, ["engine process"]),
+        ("engine-kill", False, ["engine process"]),
+        ("nursery-kill", False, []),
+        ("nursery-kill", True, ["engine process"]),
+        ("engine-restart", None, ["engine process"]),
+    ],
+)
+def test_where_the_engines_process_came_from(name: str, forked: bool | None, found: list[str]) -> None:
+    marks = () if forked is None else (Mark(event="serve", t=1.0, fields={"pid": 7, "nursery": forked}),)
+    seen = replace(GOOD, evidence=replace(HIT, marks=marks))
+    assert failed(name, replace(seen, has_nursery=True)) == found
+    assert failed(name, seen) == [], "a stack without a nursery is not judged by it"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from warmops.evidence import LogLine, classify_start, parse_mark
+from warmops.evidence import LogLine, classify_start, has_nursery, nursery_pid, parse_mark
 
 START = 'warmstack: {"event": "engine-start", "t": 100.0, "attempt": 1}'
 AGAIN = 'warmstack: {"event": "engine-start", "t": 200.0, "attempt": 2}'
@@ -122,3 +122,25 @@ def test_vllms_own_loader_maps_all_that_the_weight_cache_held() -> None:
     assert classify_start(lines).mapped_bytes == 16391957056
     without_hit = [LogLine(text=text) for text in (START, ready, DISK, READY)]
     assert classify_start(without_hit).mapped_bytes is None
+
+
+def nursery(state: str, pid: int = 9) -> str:
+    return f'warmstack: {{"event": "nursery", "t": 1.0, "state": "{state}", "pid": {pid}}}'
+
+
+@pytest.mark.parametrize(
+    ("lines", "pid"),
+    [
+        ([], None),
+        ([START, MAPPED], None),
+        ([nursery("importing"), START, nursery("ready")], 9),
+        ([nursery("ready"), START, nursery("learned"), AGAIN], 9),
+        ([nursery("ready"), START, nursery("gone")], None),
+        ([nursery("gone"), START, nursery("importing", 800)], 800),
+        ([nursery("off")], None),
+    ],
+)
+def test_the_nursery_that_lives(lines: list[str], pid: int | None) -> None:
+    log = [LogLine(text=text) for text in lines]
+    assert nursery_pid(log) == pid
+    assert has_nursery(log) == any("nursery" in text for text in lines)

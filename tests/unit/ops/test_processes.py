@@ -10,7 +10,7 @@ import pytest
 
 from warmops.hostfacts import parse_gpus, port_problem
 from warmops.preflight import memory_problems
-from warmops.processes import Process, below_first, parse_stat, still_alive
+from warmops.processes import Process, below_first, parse_stat, still_alive, tree_of
 from warmplan import GpuFacts
 
 
@@ -33,6 +33,13 @@ def test_what_exec_started_is_not_below_the_first_process() -> None:
     tree = {1: 0, 7: 1, 8: 7, 50: 0, 51: 50}
     found = [Process(pid=pid, parent=parent, begun=pid) for pid, parent in tree.items()]
     assert [process.pid for process in below_first(found)] == [7, 8]
+
+
+def test_a_tree_is_a_process_and_all_below_it() -> None:
+    tree = {1: 0, 9: 1, 7: 1, 8: 7, 10: 8, 50: 0}
+    found = [Process(pid=pid, parent=parent, begun=pid) for pid, parent in tree.items()]
+    assert [process.pid for process in tree_of(found, 7)] == [7, 8, 10]
+    assert tree_of(found, 77) == ()
 
 
 def test_alive_means_same_id_and_same_beginning() -> None:
