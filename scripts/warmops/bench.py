@@ -153,6 +153,7 @@ def stock_config(config: Mapping[str, Any], project: str) -> dict[str, Any]:
         "tmpfs",
         "volumes",
         "deploy",
+        "devices",
     )
     engine = config["services"][ENGINE]
     service = {name: engine[name] for name in kept if name in engine}
@@ -160,7 +161,6 @@ def stock_config(config: Mapping[str, Any], project: str) -> dict[str, Any]:
     service |= {
         "entrypoint": ["vllm", "serve"],
         "command": command,
-        "networks": {"backend": {"aliases": [ENGINE]}},
         "stop_grace_period": engine.get("stop_grace_period", "30s"),
         "shm_size": config["services"]["weight-cache"].get("shm_size", "1gb"),
     }
@@ -169,6 +169,10 @@ def stock_config(config: Mapping[str, Any], project: str) -> dict[str, Any]:
         for mount in service.get("volumes", [])
         if mount["type"] == "volume"
     }
+    if "network_mode" in engine:  # an override's: then nobody resolves the engine's name in a network
+        service["network_mode"] = engine["network_mode"]
+        return {"services": {STOCK: service}, "volumes": volumes}
+    service["networks"] = {"backend": {"aliases": [ENGINE]}}
     networks = {"backend": {"external": True, "name": f"{project}_backend"}}
     return {"services": {STOCK: service}, "networks": networks, "volumes": volumes}
 

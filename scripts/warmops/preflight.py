@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+from warmops.console import warn
 from warmops.docker import Docker
-from warmops.hostfacts import docker_disk_free, has_nvidia_runtime, memory_kib, port_problem
+from warmops.gpu_claims import gpu_problems, read_claims, shared
+from warmops.hostfacts import docker_disk_free, gpu_facts, has_nvidia_runtime, memory_kib, port_problem
 from warmops.model import USER_ID, unreadable_files
 from warmops.project import Project
 from warmops.units import mebibytes
@@ -57,6 +59,17 @@ def check_memory(plan: Plan, *, weights_are_held: bool) -> None:
     )
 
 
+def check_gpus(plan: Plan, project: Project) -> None:
+    """Whether the plan fits beside those of other projects whose weight caches hold the same GPUs."""
+    if plan.platform != "cuda":
+        return
+    gpus = gpu_facts()
+    claims = read_claims(project.docker, gpus, without=project.name)
+    _raise(gpu_problems(plan, claims, gpus), exit_code=1)
+    for gpu, others in shared(plan.weight_cache.gpus, claims, gpus):
+        warn(f"GPU {gpu.uuid} also serves {', '.join(claim.project for claim in others)}; both plans fit")
+
+
 def memory_problems(needed: int, shm: int, available: int) -> list[Problem]:
     """Problems of a stack that needs `needed` bytes in all and may fill `shm` bytes of shared memory."""
     problems = []
@@ -86,7 +99,7 @@ def _port_problems(spec: Spec, project: Project) -> list[Problem]:
     wanted = [("gateway.port", "PORT", spec.gateway.host, spec.gateway.port)]
     if spec.open_webui.enabled:
         wanted.append(("open_webui.port", "WEBUI_PORT", spec.open_webui.host, spec.open_webui.port))
-    own = project.published_ports()
+    own = project.own_ports()
     problems = []
     for key, variable, host, port in wanted:
         reason = None if port in own else port_problem(host, port)

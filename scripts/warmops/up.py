@@ -171,6 +171,7 @@ def _look(project: Project, plan: Plan, *, replace: bool) -> Changes:
             hint = "make up REPLACE_WEIGHTS=yes, or PROJECT=another-name and other ports beside this one"
             raise failure(f"this would drop the weights that are held: {why}", hint, exit_code=1)
         kept = changes.of(WEIGHT_CACHE)
+        preflight.check_gpus(plan, project)
         preflight.check_memory(
             plan, weights_are_held=kept is not None and kept.action in ("keep", "recreate")
         )

