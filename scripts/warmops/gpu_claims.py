@@ -43,18 +43,18 @@ def read_claims(docker: Docker, gpus: Sequence[GpuFacts], *, without: str) -> tu
 
 def claims_of(inspected: Iterable[Mapping[str, Any]], gpus: Sequence[GpuFacts]) -> tuple[Claim, ...]:
     """One claim for each project with a running weight cache; its engine counts even when it stands still."""
-    projects: dict[str, dict[str, Mapping[str, Any]]] = {}
+    projects: dict[str, dict[str, list[Mapping[str, Any]]]] = {}
     for container in inspected:
         labels = container["Config"].get("Labels") or {}
-        projects.setdefault(str(labels.get(_PROJECT)), {})[str(labels.get(_ROLE))] = container
+        roles = projects.setdefault(str(labels.get(_PROJECT)), {})
+        roles.setdefault(str(labels.get(_ROLE)), []).append(container)
     claims = []
     for project, roles in sorted(projects.items()):
-        cache, engine = roles.get("weight-cache"), roles.get("engine")
-        if cache is None or not cache["State"]["Running"]:
-            continue
-        uuids = uuids_of(cache, gpus)
-        if uuids:
-            claims.append(Claim(project=project, uuids=uuids, bytes=_planned(cache, engine)))
+        for cache in roles.get("weight-cache", ()):
+            uuids = uuids_of(cache, gpus) if cache["State"]["Running"] else ()
+            if uuids:
+                planned = _held(cache) + sum(_engine(engine) for engine in roles.get("engine", ()))
+                claims.append(Claim(project=project, uuids=uuids, bytes=planned))
     return tuple(claims)
 
 
@@ -79,7 +79,7 @@ def uuids_of(container: Mapping[str, Any], gpus: Sequence[GpuFacts]) -> tuple[st
 def gpu_problems(plan: Plan, claims: Iterable[Claim], gpus: Sequence[GpuFacts]) -> list[Problem]:
     """Why a plan cannot share a GPU with what other projects planned there; none where all of it fits."""
     taken = shared(plan.weight_cache.gpus, claims, gpus)
-    own = plan.budget.total_bytes
+    own = _always_taken(plan)
     problems = []
     for gpu, others in taken:
         sum_of_all = own + sum(claim.bytes for claim in others)
@@ -108,15 +108,24 @@ def shared(
     return [(gpu, others) for gpu, others in pairs if others]
 
 
-def _planned(cache: Mapping[str, Any], engine: Mapping[str, Any] | None) -> int:
-    """Weights, KV cache and what the plan adds to them, from the two containers' own settings."""
+def _always_taken(plan: Plan) -> int:
+    """The sum without the second engine of a roll, which looks for its memory when a roll begins."""
+    passing = plan.surge is not None and plan.surge.profiles
+    second = sum(part.bytes for part in plan.budget.parts if part.key.startswith("surge_"))
+    return plan.budget.total_bytes - (second if passing else 0)
+
+
+def _held(cache: Mapping[str, Any]) -> int:
+    """Weights and one context, from the weight cache's own settings."""
     variables = dict(line.partition("=")[::2] for line in cache["Config"].get("Env") or ())
-    weights = int(variables.get("WARMSTACK_WEIGHT_BYTES") or 0) + CUDA_CONTEXT.bytes
-    if engine is None:
-        return weights
+    return int(variables.get("WARMSTACK_WEIGHT_BYTES") or 0) + CUDA_CONTEXT.bytes
+
+
+def _engine(engine: Mapping[str, Any]) -> int:
+    """The KV cache that an engine was told to take, and what the plan adds to it."""
     words = engine["Config"].get("Cmd") or ()
     kv = next((int(word.removeprefix(_KV)) for word in words if word.startswith(_KV)), 0)
-    return weights + kv + CUDA_CONTEXT.bytes + CUDA_GRAPHS.bytes + CUDA_ACTIVATIONS.bytes
+    return kv + CUDA_CONTEXT.bytes + CUDA_GRAPHS.bytes + CUDA_ACTIVATIONS.bytes
 
 
 def _uuid(name: str, every: Sequence[str]) -> str:

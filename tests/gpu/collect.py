@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gpu.figures import Cost, cost_picture
+from gpu.figures import MIB, Cost, cost_picture
 
 Facts = Mapping[str, Any]
 _EVIDENCE = re.compile(
@@ -137,11 +137,34 @@ def readme(name: str, steps: Sequence[Facts], host: Path, picture: bool) -> str:
             f"| {row['measured_mib']} | {row['off_percent']:+.1f} % |"
             for facts, row in rows
         ]
+    beside = list(_beside_rows(steps))
+    if beside:
+        lines += ["", "## Engine beside its KV cache, MiB on one GPU", ""]
+        lines += ["| lane | settings | engine | KV cache | CUDA graphs | rest |"]
+        lines += ["|---|---|---:|---:|---:|---:|"]
+        lines += beside
     wrong = [facts for facts in steps if not facts["ok"]]
     if wrong:
         lines += ["", "## Not as expected", ""]
         lines += [f"- {facts['lane']} {facts['step']}: {why_not(facts)}" for facts in wrong]
     return "\n".join(lines) + "\n"
+
+
+def _beside_rows(steps: Sequence[Facts]) -> Iterable[str]:
+    """What the plan's constants stand for: an engine less its KV cache and its graphs."""
+    for facts in steps:
+        for row in facts.get("rows") or ():
+            if row["what"] == "engine" and facts.get("plan"):
+                kv = int(facts["plan"]["kv_cache"]) // MIB
+                yield _beside(facts["lane"], facts["step"], row["measured_mib"], kv, facts.get("log") or {})
+        for name, point in (facts.get("points") or {}).items():
+            if point.get("engine_mib"):
+                yield _beside(facts["lane"], name, point["engine_mib"], point["kv_mib"], point["log"])
+
+
+def _beside(lane: str, name: str, engine: int, kv: int, log: Mapping[str, float]) -> str:
+    graphs = round(log.get("graphs_gib", 0.0) * 1024)
+    return f"| {lane} | {name} | {engine} | {kv} | {graphs} | {engine - kv - graphs} |"
 
 
 def why_not(facts: Facts) -> str:

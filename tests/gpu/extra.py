@@ -37,9 +37,9 @@ _KEPT = (
 )
 # Asks the engine inside its own network namespace, greedily, as `warm` asks.
 _ASK = """
-import json, urllib.request
+import json, secrets, urllib.request
 body = {"model": MODEL, "prompt": "What is the capital of France?", "temperature": 0, "max_tokens": 24,
-        "return_token_ids": True, "cache_salt": "session"}
+        "return_token_ids": True, "cache_salt": secrets.token_hex(16)}
 request = urllib.request.Request("http://127.0.0.1:8000/v1/completions", json.dumps(body).encode(),
                                  {"Content-Type": "application/json"})
 choice = json.load(urllib.request.urlopen(request, timeout=120))["choices"][0]

@@ -22,8 +22,8 @@ for lane in "$@"; do
   # shellcheck disable=SC2086
   setsid nohup "$python" -m gpu.session --results "$results" lane "$name" ${CPU:+--cpu} ${steps//,/ } \
     >>"$results/$name.out" 2>&1 </dev/null &
+  mkdir -p "$results/$name"; echo $! >"$results/$name/pid"
 done
-sleep 2
 running() { for pid in "$results"/*/pid; do [ -e "$pid" ] && kill -0 "$(cat "$pid")" 2>/dev/null && return 0; done; return 1; }
 while running && [ $SECONDS -lt $until ]; do sleep 1; done
 { uname -sr; nproc; date -u +%FT%TZ; nvidia-smi --query-gpu=index,uuid,name,driver_version,memory.total --format=csv,noheader

@@ -181,12 +181,20 @@ def test_results_become_files_whose_figures_are_theirs(tmp_path: Path) -> None:
         "what": "engine",
         "rank": 0,
         "planned_mib": 1,
-        "measured_mib": 2,
+        "measured_mib": 2000,
         "off_percent": -50.0,
         "ok": False,
     }
     steps = [
-        step("eight", "memory", ok=False, overhead=[cost], rows=[row]),
+        step(
+            "eight",
+            "memory",
+            ok=False,
+            overhead=[cost],
+            rows=[row],
+            plan={"kv_cache": GIB},
+            log={"graphs_gib": 0.5},
+        ),
         step("eight", "restart", seconds={"first token": 59.4}, outcome="hit", log={"load_seconds": 1.4}),
         step("timing", "disk-dropped", ready_seconds=78.6, log={"load_seconds": 9.71}),
     ]
@@ -200,7 +208,8 @@ def test_results_become_files_whose_figures_are_theirs(tmp_path: Path) -> None:
     collect(results, target)
     text = (target / "README.md").read_text()
     assert "| eight | restart | yes | hit | 59.4 | 1.40 |  |" in text
-    assert "| eight | memory | 0 | engine | 1 | 2 | -50.0 % |" in text
+    assert "| eight | memory | 0 | engine | 1 | 2000 | -50.0 % |" in text
+    assert "| eight | memory | 2000 | 1024 | 512 | 464 |" in text
     assert "- eight memory: engine -50.0 %" in text
     assert (target / "eight-evidence.txt").read_text().splitlines()[1:] == [
         "(EngineCore pid=1) Mapped 436 tensors from"

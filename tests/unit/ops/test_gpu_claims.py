@@ -63,8 +63,12 @@ def test_a_claim_is_weights_cache_and_what_the_plan_adds() -> None:
     (claim,) = claims_of(pair, GPUS)
     assert (claim.project, claim.uuids) == ("other", (SECOND,))
     plan = planned(SECOND)
-    tables_and_headroom = sum(p.bytes for p in plan.budget.parts if p.key in ("tables", "headroom"))
-    assert claim.bytes == plan.budget.total_bytes - tables_and_headroom
+    beside = sum(
+        part.bytes
+        for part in plan.budget.parts
+        if part.key in ("tables", "headroom") or part.key.startswith("surge_")
+    )
+    assert claim.bytes == plan.budget.total_bytes - beside
 
 
 def test_weights_that_are_not_held_claim_nothing() -> None:
