@@ -146,7 +146,7 @@ def compare_with_plan(
             parts,
             weight_cache_mib=services.get(WEIGHT_CACHE, {}).get(uuid, 0),
             engine_mib=services.get(ENGINE, {}).get(uuid, 0),
-            surge_mib=services.get(surge, {}).get(uuid, 0) if surge else 0,
+            surge_mib=services.get(surge, {}).get(uuid, 0) if surge else None,
         )
         found += [{"rank": rank, **row.facts()} for row in rows]
     return found

@@ -58,7 +58,7 @@ class Row:
 
 
 def compare(
-    parts: Mapping[str, int], *, weight_cache_mib: int, engine_mib: int, surge_mib: int = 0
+    parts: Mapping[str, int], *, weight_cache_mib: int, engine_mib: int, surge_mib: int | None = None
 ) -> list[Row]:
     """Weight cache, engine, a second engine if there was one, and the sum. `parts` are bytes by key."""
     surge = {f"surge_{key}" for key in ENGINE}
@@ -67,7 +67,7 @@ def compare(
         _row("engine", parts, ENGINE, engine_mib),
     ]
     keys = (*WEIGHT_CACHE, *ENGINE)
-    if surge_mib:
+    if surge_mib is not None:
         planned = (
             parts if surge <= parts.keys() else {**parts, **{f"surge_{key}": parts[key] for key in ENGINE}}
         )

@@ -286,7 +286,7 @@ def both_on_one(lane: Lane) -> Facts:
 
     third = replace(third, override=lane.override.with_name(f"override-{third.project}.yaml"))
     make_override(third)
-    large = "120" if lane.on_gpu else "0.25"
+    large = "130" if lane.on_gpu else "0.25"
     code, _, seconds = warm(
         third,
         "up",
