@@ -127,7 +127,7 @@ def make_network(project: str, image: str, *, lent: bool) -> tuple[int, bool]:
     if _pid(name):
         return _pid(name), False
     _docker("rm", "--force", name, check=False)
-    names = [f"--add-host={service}:127.0.0.1" for service in SERVICES]
+    names = [f"--add-host={service}:127.0.0.1" for service in (*SERVICES, "gateway-metrics")]
     # A second engine could not listen on the same port here: its name leads nowhere.
     names.append("--add-host=vllm-surge:192.0.2.1")
     binds = [f"--volume={path}:{path}:ro" for path in LENT] if lent else []
