@@ -42,6 +42,13 @@ STEPS: Mapping[str, Step] = {
     "await": steps.await_engine,
     "disk-warm": steps.from_disk(dropped=False),
     "disk-dropped": steps.from_disk(dropped=True),
+    "forked": steps.up_with("engine.environment.VLLM_WORKER_MULTIPROC_METHOD=fork"),
+    "forked-restart": steps.restart,
+    "nursery": steps.up_with("engine.environment.VLLM_WORKER_MULTIPROC_METHOD=fork", "engine.nursery=true"),
+    "nursery-restart": steps.restart,
+    "nursery-restart-2": steps.restart,
+    "nursery-kill": steps.drill("engine-kill"),
+    "nursery-memory": steps.memory_now,
     "bench": steps.bench,
     "kill-rank": steps.kill_rank,
     "down": steps.down,
@@ -78,7 +85,11 @@ LANES: Mapping[str, Mapping[str, Any]] = {
         "both-on-one pid-avoided memory-points two-engines await fp8-tensor down",
     },
     # Alone on the host: nothing else runs on any GPU. The stack of `eight`.
-    "timing": {"like": "eight", "steps": "disk-dropped disk-warm restart"},
+    "timing": {
+        "like": "eight",
+        "steps": "restart disk-warm nursery nursery-restart nursery-restart-2 nursery-kill disk-dropped "
+        "nursery-memory forked forked-restart",
+    },
     "bench": {"like": "eight", "steps": "bench down"},
     "tp2": {
         "environment": "gpu-tp2",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,15 @@ def up(lane: Lane) -> Facts:
         "log": memory.log_facts(engine_log(lane)),
         "hardened": _hardened(lane) if code == 0 else None,
     }
+
+
+def up_with(*settings: str) -> Step:
+    """The same stack with other settings of the engine."""
+
+    def run(lane: Lane) -> Facts:
+        return up(replace(lane, settings=(*lane.settings, *settings)))
+
+    return run
 
 
 def memory_now(lane: Lane) -> Facts:
