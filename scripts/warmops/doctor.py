@@ -18,7 +18,7 @@ from warmops.docker import Docker
 from warmops.doctor_checks import CHECKS, Finding, Level, judge_all
 from warmops.doctor_facts import DoctorFacts
 from warmops.doctor_gather import gather_facts
-from warmops.hostfacts import has_nvidia_runtime
+from warmops.hostfacts import nvidia_is_usable
 from warmops.wanted import Wanted, find_wanted, plan_wanted
 from warmops.wishes import add_wishes
 from warmplan import Plan, Problem, Spec, UserError
@@ -32,6 +32,8 @@ _COLOURS: Final[dict[Level, str]] = {
 }
 # What no change of the environment mends: the host cannot run it at all.
 _HOST: Final = frozenset({"api", "engine", "compose", "gpu runtime", "gpu driver"})
+# What another environment mends.
+_WISH: Final = frozenset({"environment", "model folder"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +72,7 @@ def find_patient(arguments: argparse.Namespace, docker: Docker) -> Patient:
     """The environment and its plan, as far as they can be had: the host is checked all the same."""
     wanted = None
     try:
-        wanted = find_wanted(arguments, lambda: has_nvidia_runtime(docker))
+        wanted = find_wanted(arguments, lambda: nvidia_is_usable(docker))
         return Patient(wanted=wanted, plan=plan_wanted(wanted), error=None)
     except UserError as error:
         return Patient(wanted=wanted, plan=None, error=error)
@@ -82,9 +84,16 @@ def essential(facts: DoctorFacts, *, leave_out: Collection[str] = ()) -> tuple[F
     return tuple(finding for finding in judge_all(facts, checks) if finding.level == "fail")
 
 
-def require(docker: Docker, spec: Spec, *, plan: Plan | None = None, leave_out: Collection[str] = ()) -> None:
-    """Raise UserError unless this host can run the wish, as far as it is known before or with its plan."""
-    refuse(essential(gather_facts(docker, spec=spec, plan=plan, network=False), leave_out=leave_out))
+def require(
+    docker: Docker, spec: Spec, *, plan: Plan | None = None, leave_out: Collection[str] = ()
+) -> DoctorFacts:
+    """Raise UserError unless this host can run the wish, as far as it is known before or with its plan.
+
+    Gives what it learnt, so that nobody asks again.
+    """
+    facts = gather_facts(docker, spec=spec, plan=plan, network=False)
+    refuse(essential(facts, leave_out=leave_out))
+    return facts
 
 
 def refuse(findings: Iterable[Finding]) -> None:
@@ -93,7 +102,7 @@ def refuse(findings: Iterable[Finding]) -> None:
     if not found:
         return
     names = {finding.name for finding in found}
-    code = HOST_UNUSABLE if names & _HOST else WRONG_INPUT if "environment" in names else NOT_SO
+    code = HOST_UNUSABLE if names & _HOST else WRONG_INPUT if names & _WISH else NOT_SO
     problems = [Problem(key=finding.name, problem=finding.sentence, hint=finding.fix) for finding in found]
     raise UserError(problems, exit_code=code)
 

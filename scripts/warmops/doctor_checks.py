@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from warmops.doctor_facts import DoctorFacts, Gpu, WishFacts
+from warmops.hostfacts import gpu_way
 from warmops.pins import version_numbers
 from warmops.preflight import BUILD_BYTES, ROOM_BYTES
 from warmops.units import mebibytes
@@ -20,8 +21,6 @@ Level = Literal["ok", "warn", "fail", "skip"]
 
 # Debian 12's Engine, on which this project's own tests run; older ones were not tried.
 ENGINE_MINIMUM: Final = (20, 10)
-# From here on `driver: nvidia` is served by CDI too: github.com/moby/moby/pull/50228.
-CDI_MINIMUM: Final = (29,)
 # docs.nvidia.com/deploy/cuda-compatibility, table of minor-version compatibility, read November 2026.
 DRIVER_MINIMUM: Final = {11: 450, 12: 525, 13: 580}
 # The kernel's own lower default. Below it process ids come round soon, and an engine must not get one of its
@@ -121,13 +120,13 @@ def check_runtime(facts: DoctorFacts) -> Verdict:
     if facts.engine.problem is not None:
         return NO_ENGINE
     configure = "nvidia-ctk runtime configure --runtime=docker && systemctl restart docker"
-    if "nvidia" in facts.engine.runtimes:
-        return ok("Docker has the runtime nvidia")
-    if facts.engine.cdi_devices and version_numbers(facts.engine.version) >= CDI_MINIMUM:
-        return warn("Docker hands GPUs over by CDI, and `up` looks for the runtime nvidia", configure)
-    if facts.engine.cdi_devices:
+    engine = facts.engine
+    way = gpu_way(version=engine.version, runtimes=engine.runtimes, cdi_devices=engine.cdi_devices)
+    if way is not None:
+        return ok({"runtime": "Docker has the runtime nvidia", "cdi": "Docker hands GPUs over by CDI"}[way])
+    if engine.cdi_devices:
         return fail(
-            f"Docker Engine {facts.engine.version} knows GPUs by CDI, and before 29 `driver: nvidia` needs "
+            f"Docker Engine {engine.version} knows GPUs by CDI, and before 29 `driver: nvidia` needs "
             "the runtime",
             configure,
         )
@@ -194,6 +193,18 @@ def check_cgroups(facts: DoctorFacts) -> Verdict:
             'or "exec-opts": ["native.cgroupdriver=cgroupfs"] in /etc/docker/daemon.json',
         )
     return ok("cgroup driver systemd, and every NVIDIA device file has its link in /dev/char")
+
+
+def check_folder(facts: DoctorFacts) -> Verdict:
+    wish = facts.wish
+    if wish is None or not wish.is_local:
+        return skip("the model is not a local folder")
+    if wish.folder_problems:
+        return fail(
+            "; ".join(wish.folder_problems),
+            "give the folder that holds config.json and *.safetensors, and chmod -R o+rX it",
+        )
+    return ok(f"{wish.model} can be read by the containers")
 
 
 def check_disk(facts: DoctorFacts) -> Verdict:
@@ -323,6 +334,7 @@ CHECKS: Final = (
     Check(name="gpu runtime", judge=check_runtime, essential=True),
     Check(name="gpu driver", judge=check_driver, essential=True),
     Check(name="gpu memory", judge=check_gpu_memory, essential=True),
+    Check(name="model folder", judge=check_folder, essential=True),
     Check(name="cgroups", judge=check_cgroups),
     Check(name="disk", judge=check_disk, essential=True),
     Check(name="memory", judge=check_memory, essential=True),

@@ -81,14 +81,16 @@ class WishFacts:
     """What the environment asks of the host. Bytes are None while no plan tells them.
 
     `memory_bytes` is one GPU's on `cuda` and the host's on `cpu`; `gpus` are UUIDs, or the first `gpu_count`
-    when there are none; `cuda` is the CUDA version of the pinned image. `runs` says that this project's
-    weight cache is up already: what it holds is in use for a reason.
+    when there are none; `cuda` is the CUDA version of the pinned image. `folder_problems` are of a local
+    model. `runs` says that this project's weight cache or engine is up already: what they hold is in use for
+    a reason.
     """
 
     environment: str
     platform: str
     model: str
     is_local: bool
+    folder_problems: tuple[str, ...] = ()
     ports: tuple[PortFacts, ...] = ()
     gpu_count: int = 0
     gpus: tuple[str, ...] = ()

@@ -18,7 +18,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, Literal, ParamSpec, TypeVar
 
-from warmops.changes import WEIGHT_CACHE
+from warmops.changes import ENGINE, WEIGHT_CACHE
 from warmops.docker import Docker, DockerError
 from warmops.doctor_facts import (
     DoctorFacts,
@@ -30,8 +30,8 @@ from warmops.doctor_facts import (
 )
 from warmops.doctor_gpu import gpu_host
 from warmops.doctor_hub import hub_facts
-from warmops.hostfacts import memory_kib, port_problem
-from warmops.model import HUB_VOLUME
+from warmops.hostfacts import cdi_devices, memory_kib, port_problem
+from warmops.model import HUB_VOLUME, folder_problems
 from warmops.pins import read_pins
 from warmplan import Plan, Spec
 
@@ -106,13 +106,12 @@ def engine_from(info: Mapping[str, Any], *, api: str, now: float, said: str = ""
     if errors or not info.get("ServerVersion"):
         problem = _last_line("\n".join(errors)) or _last_line(said) or "no Docker engine answers"
         return EngineFacts(problem=problem, compose=compose)
-    devices = (str(device.get("ID", "")) for device in info.get("DiscoveredDevices") or ())
     return EngineFacts(
         version=str(info["ServerVersion"]),
         api=api,
         compose=compose,
         runtimes=tuple(sorted(info.get("Runtimes") or ())),
-        cdi_devices=tuple(device for device in devices if device.startswith("nvidia.com/gpu")),
+        cdi_devices=cdi_devices(info),
         cgroup_driver=str(info.get("CgroupDriver") or ""),
         security_options=tuple(info.get("SecurityOptions") or ()),
         folder=str(info.get("DockerRootDir") or ""),
@@ -124,7 +123,7 @@ def wish_facts(docker: Docker, spec: Spec, plan: Plan | None) -> WishFacts:
     """What the environment asks, and what of it is here already."""
     own = _or_none(own_containers, docker, spec.project) or ()
     tags = sorted({service.image for service in plan.services}) if plan is not None else []
-    images, volume = _images_and_volume(docker, tags)
+    images, volume = _images_and_volume(docker, tags) if plan is not None else ([], None)
     return WishFacts(
         environment=spec.environment,
         platform=spec.platform,
@@ -141,7 +140,8 @@ def wish_facts(docker: Docker, spec: Spec, plan: Plan | None) -> WishFacts:
         weight_bytes=plan.budget.weight_bytes if plan is not None else None,
         on_disk=_on_disk(volume, plan) if plan is not None else None,
         images_are_there=len(images) == len(tags) if plan is not None else None,
-        runs=any(container.service == WEIGHT_CACHE and container.running for container in own),
+        folder_problems=folder_problems(spec.model.name) if spec.model.is_local else (),
+        runs=any(container.service in (WEIGHT_CACHE, ENGINE) and container.running for container in own),
     )
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from warmops.changes import WEIGHT_CACHE
 from warmops.docker import Docker
-from warmops.hostfacts import has_nvidia_runtime
+from warmops.hostfacts import nvidia_is_usable
 from warmops.model import find_manifest
 from warmops.project import Project
 from warmops.table import print_table
@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     docker = Docker()
-    wanted = _with_model_on_disk(docker, find_wanted(arguments, lambda: has_nvidia_runtime(docker)))
+    wanted = _with_model_on_disk(docker, find_wanted(arguments, lambda: nvidia_is_usable(docker)))
     plan = plan_wanted(wanted)
     project = Project(name=plan.project, docker=docker)
     cache = project.container(WEIGHT_CACHE)

@@ -8,16 +8,21 @@ from __future__ import annotations
 import csv
 import errno
 import io
+import json
 import os
-import shutil
 import socket
 import subprocess
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any, Final, Literal
 
 from warmops.docker import Docker
+from warmops.pins import version_numbers
 from warmplan import GpuFacts, HostFacts
 
 MIB = 1024 * 1024
+# From here on `driver: nvidia` is served by CDI too: github.com/moby/moby/pull/50228.
+CDI_MINIMUM: Final = (29,)
 
 
 def read_host(docker: Docker, platform: str) -> HostFacts:
@@ -34,10 +39,31 @@ def memory_kib(field: str, *, meminfo: Path = Path("/proc/meminfo")) -> int:
     raise LookupError(f"{meminfo} has no line {field}")
 
 
-def has_nvidia_runtime(docker: Docker) -> bool:
-    """Whether containers can get NVIDIA GPUs here: Docker knows the runtime and the driver shows a GPU."""
-    told = docker.capture("info", "--format", "{{json .Runtimes}}", check=False)
-    return told.ok and '"nvidia"' in told.stdout and bool(gpu_facts())
+def nvidia_is_usable(docker: Docker) -> bool:
+    """Whether containers can get NVIDIA GPUs here: Docker hands them over and the driver shows one."""
+    told = docker.capture("info", "--format", "{{json .}}", check=False)
+    try:
+        info = json.loads(told.stdout)
+    except ValueError:
+        return False
+    version, runtimes = str(info.get("ServerVersion") or ""), info.get("Runtimes") or ()
+    way = gpu_way(version=version, runtimes=runtimes, cdi_devices=cdi_devices(info))
+    return way is not None and bool(gpu_facts())
+
+
+def gpu_way(
+    *, version: str, runtimes: Iterable[str], cdi_devices: Iterable[str]
+) -> Literal["runtime", "cdi"] | None:
+    """How this Docker engine serves `driver: nvidia`; None when it does not."""
+    if "nvidia" in runtimes:
+        return "runtime"
+    return "cdi" if any(cdi_devices) and version_numbers(version) >= CDI_MINIMUM else None
+
+
+def cdi_devices(info: Mapping[str, Any]) -> tuple[str, ...]:
+    """NVIDIA's GPUs among the devices that `docker info` lists."""
+    devices = (str(device.get("ID", "")) for device in info.get("DiscoveredDevices") or ())
+    return tuple(device for device in devices if device.startswith("nvidia.com/gpu"))
 
 
 def gpu_facts() -> tuple[GpuFacts, ...]:
@@ -64,16 +90,6 @@ def parse_gpus(text: str) -> tuple[GpuFacts, ...]:
         for row in rows
         if len(row) == 4
     )
-
-
-def docker_disk_free(docker: Docker) -> int | None:
-    """Free bytes where Docker keeps images and volumes; None when that folder is not on this host."""
-    told = docker.capture("info", "--format", "{{.DockerRootDir}}", check=False)
-    folder = Path(told.stdout.strip() or "/nonexistent")
-    try:
-        return shutil.disk_usage(folder).free
-    except OSError:
-        return None
 
 
 def port_problem(host: str, port: int) -> str | None:

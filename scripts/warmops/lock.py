@@ -18,7 +18,7 @@ from typing import Any
 from warmops import pins as build_pins
 from warmops.console import failure, say
 from warmops.docker import Docker
-from warmops.hostfacts import has_nvidia_runtime
+from warmops.hostfacts import nvidia_is_usable
 from warmops.model import find_manifest, get_manifest, local_folder
 from warmops.pins import REPOSITORY
 from warmops.render import render_environment, write_changed
@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     docker = Docker()
-    folder = choose_environment(arguments.env, lambda: has_nvidia_runtime(docker))
+    folder = choose_environment(arguments.env, lambda: nvidia_is_usable(docker))
     spec = build_spec(environment=read_environment(folder))
     pins = read_pins(REPOSITORY / "compose/pins.yaml")
     manifest = resolve(docker, spec, pins, offline=arguments.offline)

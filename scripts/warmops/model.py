@@ -99,6 +99,13 @@ def local_folder(name: str) -> dict[str, Any]:
         )
 
 
+def folder_problems(name: str) -> tuple[str, ...]:
+    """Why the containers could not read a local model; nothing when they can."""
+    if not Path(name).is_dir():
+        return (f"there is no folder {name}",)
+    return tuple(f"{path} cannot be read by user {USER_ID}" for path in unreadable_files(name))
+
+
 def unreadable_files(name: str) -> list[Path]:
     """What of a local model user 10001, who runs the containers, cannot read: the folder itself, or files.
 

@@ -17,13 +17,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from warmops import preflight
+from warmops import doctor, preflight
 from warmops.answers import Answer
 from warmops.changes import ENGINE, WEIGHT_CACHE, Changes
 from warmops.console import failure, heading, say, warn
 from warmops.docker import Docker
+from warmops.doctor_checks import CHECKS
 from warmops.host import ensure_docker
-from warmops.hostfacts import has_nvidia_runtime, read_host
+from warmops.hostfacts import nvidia_is_usable, read_host
 from warmops.images import ensure_images
 from warmops.model import HUB_VOLUME, find_manifest, get_manifest, local_folder
 from warmops.project import ROOT, Project, Remembered, write_remembered
@@ -48,6 +49,7 @@ from warmplan import (
 from warmplan.spec import Override
 
 _COMMAND_LINE = "command line"
+_NOT_OF_GPUS = tuple(check.name for check in CHECKS if check.name not in ("gpu driver", "gpu memory"))
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -71,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
     times = Times()
     ensure_docker(install=arguments.install_docker == "yes")
     docker = Docker()
-    folder = choose_environment(arguments.env, lambda: has_nvidia_runtime(docker))
+    folder = choose_environment(arguments.env, lambda: nvidia_is_usable(docker))
     overrides = read_overrides(arguments, directory=Path.cwd())
     environment = read_environment(folder)
     # What nobody wrote about the GPUs, the host says.
@@ -80,12 +82,16 @@ def run(arguments: argparse.Namespace) -> int:
     show_settings(spec)
     project = Project(name=spec.project, docker=docker)
     # An override may hand over GPUs in a way of its own, so Docker's runtime is only asked about without one.
-    preflight.check_wish(spec, project, asks_runtime=arguments.override is None)
+    own_way = ("gpu runtime",) if arguments.override is not None else ()
+    facts = doctor.require(docker, spec, leave_out=own_way)
     pins = read_pins(ROOT / "compose" / "pins.yaml")
     if not arguments.no_build:
-        _build_images(docker, spec, pins)
+        _build_images(docker, spec, pins, disk_free=facts.machine.disk_free_bytes)
     times.note("images")
     plan = make_plan(docker, spec, pins, folder)
+    if spec.platform == "cuda":
+        # The image tells its CUDA now, and the plan how much of a GPU must be free.
+        doctor.require(docker, spec, plan=plan, leave_out=_NOT_OF_GPUS)
     times.note("model")
     with _override_in_force(project, arguments.override):
         changes = _look(project, plan, replace=arguments.replace_weights)
@@ -151,9 +157,9 @@ def resolve(docker: Docker, spec: Spec, image: str, folder: Path) -> dict[str, A
     return found
 
 
-def _build_images(docker: Docker, spec: Spec, pins: Pins) -> None:
+def _build_images(docker: Docker, spec: Spec, pins: Pins, *, disk_free: int | None) -> None:
     image = f"warmstack/weight-cache:{pins.vllm(spec.platform)}-{spec.platform}"
-    preflight.check_disk(docker, images_are_there=docker.inspect(image, "image") is not None)
+    preflight.check_disk(disk_free, images_are_there=docker.inspect(image, "image") is not None)
     ensure_images(docker, "cuda" if spec.platform == "cuda" else "cpu")
 
 

@@ -13,6 +13,8 @@ import pytest
 
 from support.checkpoints import write_other_checkpoint
 from support.stack import Stack, docker, warm
+from warmops.docker import Docker
+from warmops.hostfacts import nvidia_is_usable
 
 SERVICES = ("weight-cache", "vllm", "gateway", "open-webui")
 
@@ -143,8 +145,19 @@ def taken_port() -> Iterator[int]:
 def test_a_port_in_use(nobody: str, taken_port: int) -> None:
     done = warm("up", "--project", nobody, "--env", "cpu", "--port", str(taken_port), check=False)
     assert done.returncode == 1
-    assert f"gateway.port: 127.0.0.1:{taken_port} is in use" in done.stderr
-    assert f"hint: choose another: make up PORT={taken_port + 1}" in done.stderr
+    assert f"ports: 127.0.0.1:{taken_port} is in use" in done.stderr
+    assert f"hint: make up PORT={taken_port + 1}" in done.stderr
+
+
+def test_a_gpu_environment_where_docker_hands_over_none(nobody: str, free_ports: tuple[str, ...]) -> None:
+    """Case 26: said before any network or container exists, with all that is missing beside it."""
+    if nvidia_is_usable(Docker()):
+        pytest.skip("containers get GPUs on this host")
+    done = warm("up", "--project", nobody, "--env", "gpu", *free_ports, check=False)
+    assert done.returncode == 3
+    assert "error: gpu runtime: Docker has no NVIDIA runtime" in done.stderr
+    assert "error: gpu driver: " in done.stderr
+    assert "hint: install nvidia-container-toolkit" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -96,8 +96,8 @@ def test_a_host_on_which_nothing_is_wrong(facts: DoctorFacts) -> None:
     assert essential(facts) == ()
 
 
-def test_no_check_is_skipped_on_a_gpu_server_but_that_of_the_host_memory() -> None:
-    assert [found.name for found in judge_all(SERVER) if found.level == "skip"] == ["memory"]
+def test_what_is_skipped_on_a_gpu_server() -> None:
+    assert [found.name for found in judge_all(SERVER) if found.level == "skip"] == ["model folder", "memory"]
 
 
 HELD = replace(
@@ -110,6 +110,7 @@ DOWN = EngineFacts(problem="Cannot connect to the Docker daemon", compose="5.6.1
 NO_NVIDIA = engine(runtimes=("runc",))
 BY_CDI = engine(runtimes=("runc",), cdi_devices=("nvidia.com/gpu=0",))
 OTHERS = wish(gpu_count=2, gpus=("GPU-9", "GPU-1"))
+GONE = wish(is_local=True, model="/m", folder_problems=("there is no folder /m",))
 LITTLE_DISK = machine(disk_free_bytes=16 * GIB)
 WRONG = [
         (replace(SERVER, wish=None, wish_problem="x: y"), "environment", "fail", "x: y", "make plan"),
@@ -121,12 +122,12 @@ WRONG = [
         (engine(compose="2.29.7"), "compose", "fail", "2.29.7 is older than 2.30.0", "upgrade"),
         (NO_NVIDIA, "gpu runtime", "fail", "no NVIDIA runtime", "nvidia-ctk runtime configure"),
         (BY_CDI, "gpu runtime", "fail", "knows GPUs by CDI, and before 29", "nvidia-ctk runtime"),
-        (engine(BY_CDI, version="29.0.1"), "gpu runtime", "warn", "hands GPUs over by CDI", "nvidia-ctk"),
         (gpu(driver=None, gpus=()), "gpu driver", "fail", "no NVIDIA driver", "install"),
         (gpu(driver="575.57.08"), "gpu driver", "fail", "575.57.08 is too old for", "580"),
         (gpu(gpus=(HELD,)), "gpu memory", "fail", "held by 4242 python3 (134,144 MiB)", "stop what holds it"),
         (wish(gpu_count=3), "gpu memory", "fail", "2 of the 3 GPUs", "parallel.tensor"),
         (OTHERS, "gpu memory", "fail", "1 of the 2 GPUs", "gpu.devices"),
+        (GONE, "model folder", "fail", "there is no folder /m", "chmod"),
         (gpu(unlinked=("/dev/nvidia0",)), "cgroups", "warn", "1 NVIDIA device files", "symlinks"),
         (LITTLE_DISK, "disk", "fail", "17,408 MiB are needed for the checkpoint", "docker"),
         (wish(LITTLE_DISK, on_disk=None), "disk", "warn", "are needed", "docker"),
@@ -185,6 +186,8 @@ def test_what_cannot_be_told_is_skipped(facts: DoctorFacts, name: str, words: st
 @pytest.mark.parametrize(
     ("facts", "name", "words"),
     [
+        (engine(BY_CDI, version="29.0.1"), "gpu runtime", "hands GPUs over by CDI"),
+        (wish(is_local=True, model="/m"), "model folder", "/m can be read"),
         (wish(gpus=("GPU-2",)), "gpu memory", "are free on each GPU"),
         (wish(machine(disk_free_bytes=2 * GIB), on_disk=True), "disk", "needed for logs and volumes"),
         (wish(hub(problem="timeout"), on_disk=True), "hub", "the model is on disk"),
@@ -206,6 +209,7 @@ def test_what_looks_wrong_and_is_not(facts: DoctorFacts, name: str, words: str) 
         (wish(engine(compose=None), ports=(TAKEN,)), ["compose", "ports"], 3),
         (wish(ports=(TAKEN,)), ["ports"], 1),
         (replace(SERVER, wish_problem="y"), ["environment"], 2),
+        (GONE, ["model folder"], 2),
     ],
 )
 def test_up_refuses_with_all_that_is_essential(facts: DoctorFacts, names: list[str], code: int) -> None:
@@ -223,7 +227,8 @@ def test_up_does_not_refuse_what_is_not_essential_or_left_out() -> None:
 
 def test_the_list_can_be_pasted() -> None:
     lines = finding_lines(judge_all(wish(ports=(TAKEN,))))
-    assert "fail  ports        127.0.0.1:8000 is in use" in lines
-    assert lines[lines.index("fail  ports        127.0.0.1:8000 is in use") + 1].endswith("make up PORT=8001")
-    assert lines[-1] == "15 ok, 0 warn, 1 fail, 1 skip"
+    line = "fail  ports         127.0.0.1:8000 is in use"
+    assert line in lines
+    assert lines[lines.index(line) + 1].endswith("make up PORT=8001")
+    assert lines[-1] == "15 ok, 0 warn, 1 fail, 2 skip"
     assert not any("\x1b" in line for line in lines)

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from warmops.hostfacts import parse_gpus, port_problem
-from warmops.preflight import memory_problems
+from warmops.hostfacts import gpu_way, parse_gpus, port_problem
 from warmops.processes import Process, below_first, parse_stat, still_alive, tree_of
 from warmplan import GpuFacts
 
@@ -49,19 +48,6 @@ def test_alive_means_same_id_and_same_beginning() -> None:
     assert still_alive({own.pid: own.begun - 1}) == ()
 
 
-@pytest.mark.parametrize(
-    ("needed", "shm", "available", "keys"),
-    [
-        (10, 5, 10, []),
-        (11, 5, 10, ["memory"]),
-        (10, 11, 10, ["/dev/shm"]),
-        (11, 11, 10, ["memory", "/dev/shm"]),
-    ],
-)
-def test_memory(needed: int, shm: int, available: int, keys: list[str]) -> None:
-    assert [problem.key for problem in memory_problems(needed, shm, available)] == keys
-
-
 def test_gpus_as_the_driver_lists_them() -> None:
     text = "GPU-1, 143771, 143000, 9.0\nGPU-2, 81559, 100, 8.0\n"
     assert parse_gpus(text) == (
@@ -69,6 +55,22 @@ def test_gpus_as_the_driver_lists_them() -> None:
         GpuFacts(uuid="GPU-2", total_bytes=81559 * 2**20, free_bytes=100 * 2**20, architecture="sm80"),
     )
     assert parse_gpus("") == ()
+
+
+@pytest.mark.parametrize(
+    ("version", "runtimes", "devices", "expected"),
+    [
+        ("20.10.24", ("nvidia", "runc"), (), "runtime"),
+        ("29.0.1", ("runc",), ("nvidia.com/gpu=0",), "cdi"),
+        ("28.5.2", ("runc",), ("nvidia.com/gpu=0",), None),
+        ("29.0.1", ("runc",), (), None),
+        ("", (), (), None),
+    ],
+)
+def test_how_docker_hands_over_gpus(
+    version: str, runtimes: tuple[str, ...], devices: tuple[str, ...], expected: str | None
+) -> None:
+    assert gpu_way(version=version, runtimes=runtimes, cdi_devices=devices) == expected
 
 
 def test_a_port_that_is_taken() -> None:
