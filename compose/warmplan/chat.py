@@ -55,6 +55,9 @@ def open_webui_variables(spec: Spec) -> tuple[tuple[str, str], ...]:
         "DO_NOT_TRACK": "true",
         "SCARF_NO_ANALYTICS": "true",
     }
+    if spec.model.temperature is not None:
+        # A chat's own settings win over this.
+        variables["DEFAULT_MODEL_PARAMS"] = compact_json({"temperature": spec.model.temperature})
     variables.update(spec.open_webui.environment)
     return tuple(variables.items())
 

@@ -45,7 +45,8 @@ def _row(key: Key) -> str:
     if key.default is not None:
         value = key.default
         default = f"`{value if isinstance(value, str) else compact_json(value)}`"
-    return f"| `{key.name}` | {kind} | {default} | {key.moves.value} | {key.doc} |"
+    doc = f"{key.doc} Left out where the command line names another model." if key.of_model else key.doc
+    return f"| `{key.name}` | {kind} | {default} | {key.moves.value} | {doc} |"
 
 
 def _rest() -> Iterator[str]:

@@ -40,7 +40,11 @@ Default = str | int | float | bool | None
 
 @dataclass(frozen=True, kw_only=True)
 class Key:
-    """One key. `default` None: see `default_text`, or required when that is empty too."""
+    """One key. `default` None: see `default_text`, or required when that is empty too.
+
+    `of_model`: says something about the model that stands beside it, so another one from the command line
+    leaves it out.
+    """
 
     name: str
     kind: Kind
@@ -51,6 +55,7 @@ class Key:
     choices: tuple[str, ...] = ()
     minimum: float | None = None
     maximum: float | None = None
+    of_model: bool = False
 
     @property
     def required(self) -> bool:
@@ -105,6 +110,7 @@ KEYS: Final = (
         kind=Kind.TEXT,
         default="main",
         moves=Moves.YES,
+        of_model=True,
         doc="Branch, tag or commit on the hub. What it meant when it was resolved stands in lock.yaml.",
     ),
     Key(
@@ -142,6 +148,7 @@ KEYS: Final = (
         minimum=0.001,
         default_text="computed",
         moves=Moves.YES,
+        of_model=True,
         doc="GiB of weights that one rank holds, tables included, where the plan cannot compute them.",
     ),
     Key(
@@ -150,7 +157,32 @@ KEYS: Final = (
         minimum=1,
         default_text="computed",
         moves=Moves.NO,
+        of_model=True,
         doc="Bytes of KV cache that one token takes on one rank, for attention that the plan does not know.",
+    ),
+    Key(
+        name="model.temperature",
+        kind=Kind.NUMBER,
+        default_text="the engine's own",
+        minimum=0,
+        maximum=2,
+        moves=Moves.NO,
+        of_model=True,
+        doc="Temperature that a chat begins with. API clients send their own.",
+    ),
+    Key(
+        name="model.offline",
+        kind=Kind.BOOLEAN,
+        default=False,
+        moves=Moves.NO,
+        doc="Ask no hub: the newest snapshot on disk counts, and without one nothing is brought up.",
+    ),
+    Key(
+        name="model.hub_endpoint",
+        kind=Kind.TEXT,
+        default_text="`HF_ENDPOINT`, else the client's own",
+        moves=Moves.NO,
+        doc="Address of a mirror that speaks the hub's API. What it sends is checked: the content decides.",
     ),
     Key(
         name="parallel.tensor",

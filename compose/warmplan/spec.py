@@ -41,6 +41,9 @@ class ModelWish:
     trust_remote_code: bool
     weight_gib: float | None
     kv_bytes_per_token: int | None
+    temperature: float | None
+    offline: bool
+    hub_endpoint: str | None
 
     @property
     def is_local(self) -> bool:
@@ -192,6 +195,9 @@ def _spec(values: Values, environment: str) -> Spec:
             trust_remote_code=values.boolean("model.trust_remote_code"),
             weight_gib=values.optional_number("model.weight_gib"),
             kv_bytes_per_token=values.optional_integer("model.kv_bytes_per_token"),
+            temperature=values.optional_number("model.temperature"),
+            offline=values.boolean("model.offline"),
+            hub_endpoint=values.optional_text("model.hub_endpoint"),
         ),
         tensor=values.integer("parallel.tensor"),
         engine=_engine(values),

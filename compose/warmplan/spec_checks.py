@@ -51,6 +51,15 @@ def _check_model(values: Values) -> None:
         )
 
 
+def _check_hub(values: Values) -> None:
+    parts = urlsplit(values.text("model.hub_endpoint"))
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+        values.add("model.hub_endpoint", "must be like https://hub.example")
+    elif parts.username is not None:
+        hint = "a token goes into HF_TOKEN: this file is for everyone to read"
+        values.add("model.hub_endpoint", "must not hold a name or a password", hint)
+
+
 def _check_kv_cache(values: Values) -> None:
     first, *others = [key for key in KV_CACHE_KEYS if values.has(key)] or [""]
     for other in others:
@@ -212,6 +221,7 @@ def _check_gpu(values: Values) -> None:
 
 _CHECKS: Final[tuple[tuple[tuple[str, ...], Callable[[Values], None]], ...]] = (
     (("model.name", "model.revision"), _check_model),
+    (("model.hub_endpoint",), _check_hub),
     ((), _check_kv_cache),
     (("engine.standby",), _check_standby),
     (("platform",), _check_arguments),

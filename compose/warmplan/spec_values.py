@@ -152,8 +152,11 @@ def gather(document: Document, overrides: Sequence[Override]) -> Values:
     """Read every key of the file, then the overrides, then the defaults that stand in the table."""
     values = Values()
     _read_table(values, document, document.root, "")
+    written = values.find("model.name")
     for override in overrides:
         _read_override(values, override)
+    if written is not None and values.has("model.name") and written.value != values.text("model.name"):
+        _leave_out_facts_of(values)
     for key in KEYS:
         if key.default is not None:
             values.default(key.name, key.default)
@@ -303,6 +306,14 @@ def _read_override(values: Values, override: Override) -> None:
     if wrong is not None:
         shown = f"{override.key} ({override.origin})"
         values.refuse(override.key, Problem(key=shown, problem=wrong.problem, hint=wrong.hint))
+
+
+def _leave_out_facts_of(values: Values) -> None:
+    """Drop what the file says about its own model, for another one was asked for."""
+    for key in KEYS:
+        found = values.find(key.name)
+        if key.of_model and found is not None and found.file is not None:
+            values.drop(key.name)
 
 
 def _override_value(values: Values, override: Override) -> _Wrong | None:

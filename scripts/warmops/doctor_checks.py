@@ -294,16 +294,30 @@ def check_hub(facts: DoctorFacts) -> Verdict:
     hub = facts.hub
     if facts.wish is not None and facts.wish.is_local:
         return skip("the model is a local folder")
+    if facts.wish is not None and facts.wish.offline:
+        return _check_offline(facts.wish)
     if hub.asked is None:
-        return skip("no HF_ENDPOINT is set and no hub client is installed here; fetching asks the hub itself")
+        return skip(
+            "no address of a hub is set and no client is installed here; fetching asks the hub itself"
+        )
     if hub.problem is None:
         return ok(f"{hub.asked} answers")
-    fix = "check the network, HF_ENDPOINT and HTTPS_PROXY"
+    fix = "check the network, HTTPS_PROXY, and HF_ENDPOINT or model.hub_endpoint"
     if facts.wish is not None and facts.wish.on_disk:
         return ok(f"{hub.asked} does not answer ({hub.problem}), and the model is on disk")
     return warn(
         f"{hub.asked} does not answer ({hub.problem}); a model that is not on disk cannot be fetched", fix
     )
+
+
+def _check_offline(wish: WishFacts) -> Verdict:
+    if wish.on_disk is False:
+        return fail(
+            f"model.offline is set, and {wish.model} is not on disk",
+            "fetch it where a hub answers (make lock without the line), or remove the line",
+        )
+    there = "and the model is on disk" if wish.on_disk else "so the model must be on disk"
+    return ok(f"model.offline is set: no hub is asked, {there}")
 
 
 def check_token(facts: DoctorFacts) -> Verdict:
@@ -342,7 +356,7 @@ CHECKS: Final = (
     Check(name="ports", judge=check_ports, essential=True),
     Check(name="pid_max", judge=check_pid_max),
     Check(name="selinux", judge=check_selinux),
-    Check(name="hub", judge=check_hub),
+    Check(name="hub", judge=check_hub, essential=True),
     Check(name="hub token", judge=check_token),
     Check(name="clock", judge=check_clock),
 )

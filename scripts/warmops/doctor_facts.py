@@ -90,6 +90,7 @@ class WishFacts:
     platform: str
     model: str
     is_local: bool
+    offline: bool = False
     folder_problems: tuple[str, ...] = ()
     ports: tuple[PortFacts, ...] = ()
     gpu_count: int = 0

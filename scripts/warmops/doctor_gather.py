@@ -52,11 +52,12 @@ def gather_facts(
 ) -> DoctorFacts:
     """Everything at once. `problem` and `hint`: why there is no plan. Without `network` no hub is asked."""
     cuda = spec is not None and spec.platform == "cuda"
-    ask_hub = network and spec is not None and not spec.model.is_local
+    ask_hub = network and spec is not None and not spec.model.is_local and not spec.model.offline
     with ThreadPoolExecutor(max_workers=6) as pool:
         asked = pool.submit(engine_facts, docker, pool.submit(api_version, docker))
         gpu = pool.submit(gpu_host) if cuda else None
-        hub = pool.submit(hub_facts, os.environ, spec.model.name if ask_hub and spec is not None else None)
+        model = spec.model if ask_hub and spec is not None else None
+        hub = pool.submit(hub_facts, os.environ, model)
         wish = pool.submit(wish_facts, docker, spec, plan) if spec is not None else None
         engine = asked.result()
         return DoctorFacts(
@@ -123,12 +124,14 @@ def wish_facts(docker: Docker, spec: Spec, plan: Plan | None) -> WishFacts:
     """What the environment asks, and what of it is here already."""
     own = _or_none(own_containers, docker, spec.project) or ()
     tags = sorted({service.image for service in plan.services}) if plan is not None else []
-    images, volume = _images_and_volume(docker, tags) if plan is not None else ([], None)
+    looks = plan is not None or spec.model.offline
+    images, volume = _images_and_volume(docker, tags) if looks else ([], None)
     return WishFacts(
         environment=spec.environment,
         platform=spec.platform,
         model=spec.model.name,
         is_local=spec.model.is_local,
+        offline=spec.model.offline,
         ports=_ports(spec, frozenset(port for container in own for port in container.ports)),
         gpu_count=spec.gpu.count if spec.platform == "cuda" else 0,
         gpus=spec.gpu.devices,
@@ -138,7 +141,7 @@ def wish_facts(docker: Docker, spec: Spec, plan: Plan | None) -> WishFacts:
         memory_bytes=needed_memory(plan) if plan is not None else None,
         shm_bytes=plan.weight_cache.shm_bytes if plan is not None else None,
         weight_bytes=plan.budget.weight_bytes if plan is not None else None,
-        on_disk=_on_disk(volume, plan) if plan is not None else None,
+        on_disk=_on_disk(volume, plan) if looks else None,
         images_are_there=len(images) == len(tags) if plan is not None else None,
         folder_problems=folder_problems(spec.model.name) if spec.model.is_local else (),
         runs=any(container.service in (WEIGHT_CACHE, ENGINE) and container.running for container in own),
@@ -217,12 +220,12 @@ def _images_and_volume(docker: Docker, tags: list[str]) -> tuple[list[dict[str, 
     return [item for item in found if "RootFS" in item], volume
 
 
-def _on_disk(volume: Mapping[str, Any] | None, plan: Plan) -> bool | None:
-    """Whether the snapshot is in the hub volume; None when this user cannot look into it."""
+def _on_disk(volume: Mapping[str, Any] | None, plan: Plan | None) -> bool | None:
+    """Whether the snapshot is in the hub volume; None when this user cannot look into it, or for what."""
     if volume is None:
         return False
     folder = Path(volume["Mountpoint"])
-    if plan.model.digest is None or not os.access(folder, os.R_OK | os.X_OK):
+    if plan is None or plan.model.digest is None or not os.access(folder, os.R_OK | os.X_OK):
         return None
     path = Path(plan.model.path)
     return (folder / path.relative_to("/hub")).is_dir() if path.is_relative_to("/hub") else None

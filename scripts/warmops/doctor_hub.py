@@ -1,7 +1,7 @@
 """What `doctor` learns of the model hub: whether it answers, and whether there is a token.
 
-In: the process environment and a model's name. Out: `HubFacts`. No value of a secret leaves this module, and
-no token is sent but by Hugging Face's own client.
+In: the process environment and the model as wished. Out: `HubFacts`. No value of a secret leaves this module,
+and no token is sent but by Hugging Face's own client.
 """
 
 from __future__ import annotations
@@ -14,18 +14,20 @@ from urllib.parse import urlsplit
 
 from warmops.doctor_facts import HubFacts
 from warmops.model import hub_token_state
+from warmplan.spec import ModelWish
 
 HUB_SECONDS: Final = 2.0
 
 
-def hub_facts(environment: Mapping[str, str], model: str | None) -> HubFacts:
+def hub_facts(environment: Mapping[str, str], model: ModelWish | None) -> HubFacts:
     """Whether the hub answers in `HUB_SECONDS`, and whether there is a token. `model` None: do not ask."""
     token = hub_token_state(environment)
-    endpoint = environment.get("HF_ENDPOINT", "").strip().rstrip("/")
     if model is None:
         return HubFacts(token=token)
+    endpoint = (model.hub_endpoint or environment.get("HF_ENDPOINT", "")).strip().rstrip("/")
     if importlib.util.find_spec("huggingface_hub") is not None:
-        return HubFacts(token=token, asked=host_of(endpoint) or "the hub", problem=_ask_client(model))
+        problem = _ask_client(model.name, endpoint or None)
+        return HubFacts(token=token, asked=host_of(endpoint) or "the hub", problem=problem)
     if endpoint:
         return HubFacts(token=token, asked=host_of(endpoint), problem=_ask_plainly(endpoint))
     return HubFacts(token=token)
@@ -38,11 +40,11 @@ def host_of(url: str) -> str:
     return f"{parts.scheme}://{parts.hostname}{port}" if parts.hostname else ""
 
 
-def _ask_client(model: str) -> str | None:
+def _ask_client(model: str, endpoint: str | None) -> str | None:
     """Why Hugging Face's own client gets no answer; None when it does, whatever the answer is."""
     client = importlib.import_module("huggingface_hub")  # no requirement of this project
     try:
-        client.HfApi().model_info(model, timeout=HUB_SECONDS)
+        client.HfApi(endpoint=endpoint).model_info(model, timeout=HUB_SECONDS)
     except client.errors.HfHubHTTPError:
         return None
     except Exception as error:  # its transport is not part of its interface, and has changed

@@ -16,7 +16,7 @@ from typing import Any
 from warmops.changes import WEIGHT_CACHE
 from warmops.docker import Docker
 from warmops.hostfacts import nvidia_is_usable
-from warmops.model import find_manifest
+from warmops.model import store_for
 from warmops.project import Project
 from warmops.table import print_table
 from warmops.wanted import Wanted, find_wanted, plan_wanted
@@ -72,7 +72,7 @@ def _with_model_on_disk(docker: Docker, wanted: Wanted) -> Wanted:
     image = plan_wanted(wanted).engine.image
     if docker.inspect(image, "image") is None:
         return wanted
-    manifest = find_manifest(docker, image, spec.model.name, spec.model.revision)
+    manifest = store_for(docker, image, spec).find(spec.model.name, spec.model.revision)
     return wanted if manifest is None else replace(wanted, model=model_from_manifest(manifest))
 
 

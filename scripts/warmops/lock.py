@@ -19,7 +19,7 @@ from warmops import pins as build_pins
 from warmops.console import failure, say
 from warmops.docker import Docker
 from warmops.hostfacts import nvidia_is_usable
-from warmops.model import find_manifest, get_manifest, local_folder
+from warmops.model import local_folder, store_for
 from warmops.pins import REPOSITORY
 from warmops.render import render_environment, write_changed
 from warmops.wishes import choose_environment
@@ -66,20 +66,16 @@ def run(arguments: argparse.Namespace) -> int:
 def resolve(docker: Docker, spec: Spec, pins: Pins, *, offline: bool) -> dict[str, Any]:
     """The manifest of the model: of the folder as it is, of the snapshot on disk, or as the hub says now.
 
-    Raises UserError: exit code 1 offline without a snapshot, 2 when the model does not exist or is gated, 3
-    when neither hub nor package has it.
+    Raises UserError: exit code 1 offline without a snapshot and for files that are not what the hub names, 2
+    when the model does not exist or is gated, 3 when neither hub nor package has it.
     """
     name, revision = spec.model.name, spec.model.revision
     if spec.model.is_local:
         return local_folder(name)
-    image = fetching_image(docker, spec, pins)
-    if not offline:
-        return get_manifest(docker, image, name, revision)
-    found = find_manifest(docker, image, name, revision)
-    if found is None:
-        hint = "run it without OFFLINE where a hub answers"
-        raise failure(f"{name} ({revision}) has no snapshot on disk", hint, exit_code=1, key="model.name")
-    return found
+    store = store_for(docker, fetching_image(docker, spec, pins), spec)
+    if offline or spec.model.offline:
+        return store.find_or_refuse(name, revision)
+    return store.get(name, revision)
 
 
 def fetching_image(docker: Docker, spec: Spec, pins: Pins) -> str:

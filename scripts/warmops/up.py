@@ -26,7 +26,7 @@ from warmops.doctor_checks import CHECKS
 from warmops.host import ensure_docker
 from warmops.hostfacts import nvidia_is_usable, read_host
 from warmops.images import ensure_images
-from warmops.model import HUB_VOLUME, find_manifest, get_manifest, local_folder
+from warmops.model import HUB_VOLUME, local_folder, store_for
 from warmops.project import ROOT, Project, Remembered, write_remembered
 from warmops.running import carry_out, compare
 from warmops.secret_files import ensure_secrets
@@ -146,9 +146,11 @@ def resolve(docker: Docker, spec: Spec, image: str, folder: Path) -> dict[str, A
         return local_folder(name)
     locked = read_lock(folder / "lock.yaml").find(name=name, revision=revision)
     commit = locked.commit if locked is not None else None
-    found = find_manifest(docker, image, name, commit or revision)
-    if found is None:
-        found = get_manifest(docker, image, name, revision, commit=commit)
+    store = store_for(docker, image, spec)
+    if spec.model.offline:
+        found = store.find_or_refuse(name, commit or revision)
+    else:
+        found = store.find(name, commit or revision) or store.get(name, revision, commit=commit)
     if locked is not None and locked.digest is not None and locked.digest != found["digest"]:
         warn(
             f"{name}: the lock of this environment says content {locked.digest[:16]}, and "

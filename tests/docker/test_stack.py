@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
 import time
 from collections.abc import Iterator
@@ -123,15 +122,6 @@ def test_down_keeps_the_weights_and_the_next_up_is_warm(stack: Stack) -> None:
     facts = json.loads(stack.up("--json").stdout)
     assert facts["outcome"] == "hit"
     assert identities(stack)["weight-cache"] == cache
-
-
-@pytest.fixture
-def nobody() -> Iterator[str]:
-    """A project name of which no container may ever exist."""
-    name = f"wstest-refused{os.getpid()}"
-    yield name
-    assert docker("ps", "-aq", "--filter", f"label=com.docker.compose.project={name}") == ""
-    assert docker("network", "ls", "-q", "--filter", f"label=com.docker.compose.project={name}") == ""
 
 
 @pytest.fixture

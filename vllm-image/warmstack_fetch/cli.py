@@ -1,7 +1,8 @@
 """Command line of `warmstack-fetch`: find, get, digest.
 
 In: arguments (docs/architecture.md, "Model files"). Out: one JSON manifest on stdout, progress on stderr.
-Exit codes: 0 done; 1 find: none on disk; 2 it can't be had; 3 nobody to have it from.
+Exit codes: 0 done; 1 find: none on disk, get: broke off, or not what the hub names; 2 it can't be had;
+3 nobody to have it from.
 """
 
 import argparse
@@ -92,7 +93,8 @@ def _get(arguments: argparse.Namespace) -> Manifest:
 
 def _from_hub(arguments: argparse.Namespace) -> Manifest:
     token = _read_token(arguments.token_file)
-    commit = hub.resolve_commit(arguments.model, arguments.revision, token, arguments.timeout)
+    asked = hub.ask(arguments.model, arguments.revision, token, arguments.timeout)
+    commit = asked.commit
     for manifest in manifests(model_folder(arguments.hub, arguments.model)):
         if manifest.commit == commit and manifest.revision == arguments.revision:
             _say(f"commit {commit} is on disk: {manifest.path}")
@@ -100,7 +102,7 @@ def _from_hub(arguments: argparse.Namespace) -> Manifest:
     with staging(model_folder(arguments.hub, arguments.model)) as place:
         _clear_unless(place, commit)
         _say(f"downloading {arguments.model} at {commit}")
-        hub.download(arguments.model, commit, token, place)
+        hub.download(asked, token, place)
         (place / ".commit").unlink()
         origin = Origin(model=arguments.model, revision=arguments.revision, source="hub", commit=commit)
         return publish(place, origin)

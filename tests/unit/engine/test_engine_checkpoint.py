@@ -7,17 +7,14 @@ import json
 import os
 import struct
 import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
 
 from support.engine_samples import make_model, tensors
 from warmstack_fetch.cli import main
+from warmstack_fetch.hub import Digest
 from warmstack_fetch.package import package_name
 from warmstack_fetch.snapshots import Origin, manifests, publish, staging
 from warmstack_shared.checkpoint import digest_of, files_stamp, read_checkpoint
@@ -154,56 +151,15 @@ def test_package_name_comes_from_the_wheel(tmp_path: Path) -> None:
         package_name(tmp_path / "none.whl")
 
 
-@contextmanager
-def hub_that_answers(status: int, headers: dict[str, str]) -> Iterator[str]:
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(status)
-            for name, value in headers.items():
-                self.send_header(name, value)
-            self.send_header("Content-Length", "2")
-            self.end_headers()
-            self.wfile.write(b"{}")
-
-        def log_message(self, *_: object) -> None: ...
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
-            thread.join()
-
-
 @pytest.mark.parametrize(
-    ("status", "headers", "code", "words"),
+    ("digest", "problem"),
     [
-        (404, {"X-Error-Code": "RepoNotFound"}, 2, "the hub has no model Org/Name"),
-        (404, {"X-Error-Code": "RevisionNotFound"}, 2, "Org/Name has no revision main"),
-        (403, {"X-Error-Code": "GatedRepo"}, 2, "Org/Name is gated and there is no token"),
-        (404, {}, 3, "no hub answers"),  # a mirror that refuses every path
-        (403, {}, 3, "no hub answers"),
-        (401, {}, 3, "no hub answers"),
-        (200, {}, 3, "no hub answers"),  # something else altogether that says yes to everything
+        (Digest(value=hashlib.sha256(b"abc").hexdigest(), is_sha256=True), None),
+        (Digest(value="0" * 64, is_sha256=True), "sha256 ba7816bf8f01cfea, the hub says 0000000000000000"),
+        (Digest(value="f2ba8f84ab5c1bce84a7b441cb1959cfc7093b7f", is_sha256=False), None),
+        (Digest(value="0" * 40, is_sha256=False), "git blob f2ba8f84ab5c1bce, the hub says 0000000000000000"),
     ],
 )
-def test_hub_answers(
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    status: int,
-    headers: dict[str, str],
-    code: int,
-    words: str,
-) -> None:
-    constants = pytest.importorskip(
-        "huggingface_hub.constants", reason="huggingface_hub is in the image only"
-    )
-    with hub_that_answers(status, headers) as endpoint:
-        monkeypatch.setattr(constants, "ENDPOINT", endpoint)
-        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-        found, _, err = fetch(capsys, "get", "--model", "Org/Name", "--hub", str(tmp_path), "--timeout", "5")
-    assert (found, words in err) == (code, True), err
-    assert "hint: " in err
+def test_what_the_hub_names_a_file_by(tmp_path: Path, digest: Digest, problem: str | None) -> None:
+    (tmp_path / "file").write_bytes(b"abc")
+    assert digest.problem(tmp_path / "file") == problem

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from support.wishes import CPU, CUDA, plan_of
+from support.wishes import CPU, CUDA, plan_of, spec_of
 from warmops.doctor_facts import EngineFacts, Gpu, GpuProcess
 from warmops.doctor_gather import (
     OwnContainer,
@@ -27,6 +27,7 @@ from warmops.doctor_gpu import parse_gpu_host, unlinked_devices
 from warmops.doctor_hub import host_of, hub_facts
 
 MIB, GIB = 1024**2, 1024**3
+WISH = spec_of(CPU).model
 # Engine 20.10.24 with a 28.2.2 client and Compose 5.6.1, cut to what is read.
 INFO: dict[str, Any] = {
     "ServerVersion": "20.10.24+dfsg1",
@@ -178,7 +179,7 @@ def test_a_hub_that_answers_anything_is_reachable() -> None:
     with HTTPServer(("127.0.0.1", 0), Refusing) as server:
         threading.Thread(target=server.handle_request, daemon=True).start()
         address = f"http://127.0.0.1:{server.server_port}"
-        found = hub_facts({"HF_ENDPOINT": address, "HF_TOKEN": "hf_secret"}, "Org/Model")
+        found = hub_facts({"HF_ENDPOINT": address, "HF_TOKEN": "hf_secret"}, WISH)
     assert (found.asked, found.problem, found.token) == (address, None, "set")
     assert "hf_secret" not in repr(found)
 
@@ -188,7 +189,8 @@ def test_a_hub_that_does_not_answer() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"http://127.0.0.1:{free.getsockname()[1]}"
-        found = hub_facts({"HF_ENDPOINT": address, "HF_TOKEN": " "}, "Org/Model")
+        wish = spec_of(CPU, {"model.hub_endpoint": address}).model
+        found = hub_facts({"HF_ENDPOINT": "http://127.0.0.1:1", "HF_TOKEN": " "}, wish)
     assert (found.asked, found.problem, found.token) == (address, "ConnectionRefusedError", "empty")
 
 
@@ -212,10 +214,10 @@ def test_the_hubs_own_client_is_used_where_there_is_one(
             raise raised
 
     client: Any = SimpleNamespace(
-        HfApi=lambda: SimpleNamespace(model_info=model_info),
+        HfApi=lambda endpoint: SimpleNamespace(model_info=model_info),
         errors=SimpleNamespace(HfHubHTTPError=PermissionError),
         __spec__=SimpleNamespace(name="huggingface_hub"),
     )
     monkeypatch.setitem(sys.modules, "huggingface_hub", client)
-    found = hub_facts({}, "Org/Model")
+    found = hub_facts({}, WISH)
     assert (found.asked, found.problem) == ("the hub", problem)

@@ -188,6 +188,24 @@ def test_chat_settings(name: str, expected: str) -> None:
     assert dict(chat.environment)[name] == expected
 
 
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        ("platform: cpu\nmodel: {name: Org/Model, temperature: 0}", '{"temperature": 0.0}'),
+        (
+            "platform: cpu\nmodel: {name: Org/Model, temperature: 0}\n"
+            "open_webui: {environment: {DEFAULT_MODEL_PARAMS: '{}'}}",
+            "{}",
+        ),
+        (CPU, None),
+    ],
+)
+def test_the_temperature_of_a_chat(lines: str, expected: str | None) -> None:
+    chat = plan_of(lines).open_webui
+    assert chat is not None
+    assert dict(chat.environment).get("DEFAULT_MODEL_PARAMS") == expected
+
+
 def test_own_chat_settings_win() -> None:
     chat = plan_of(
         CPU + "open_webui: {environment: {WEBUI_NAME: Ours, ENABLE_TAGS_GENERATION: 'true'}}"

@@ -33,6 +33,34 @@ def test_make_line_wins_and_says_so() -> None:
     assert origins["engine.arguments.compilation-config"] == ({"level": 3}, "make line")
 
 
+def test_another_model_leaves_out_what_the_file_says_of_its_own() -> None:
+    sizes = "weight_gib: 3, kv_bytes_per_token: 9"
+    text = CPU.replace("Org/Model", f"Org/Model, revision: v2, temperature: 0, {sizes}, dtype: float16")
+
+    def facts(overrides: dict[str, str]) -> tuple[object, ...]:
+        found = spec_of(text, overrides).model
+        return found.revision, found.temperature, found.weight_gib, found.kv_bytes_per_token, found.dtype
+
+    assert facts({}) == facts({"model.name": "Org/Model"}) == ("v2", 0.0, 3.0, 9, "float16")
+    assert facts({"model.name": "Org/Other"}) == ("main", None, None, None, "float16")
+    given = {"model.name": "Org/Other", "model.revision": "v3", "model.temperature": "1.5"}
+    assert facts(given) == ("v3", 1.5, None, None, "float16")
+
+
+@pytest.mark.parametrize(
+    ("address", "words"),
+    [
+        ("hub.example", "model.hub_endpoint: must be like https://hub.example"),
+        ("https://hub.example/?token=x", "model.hub_endpoint: must be like https://hub.example"),
+        ("https://me:secret@hub.example", "model.hub_endpoint: must not hold a name or a password"),
+    ],
+)
+def test_an_address_of_a_hub(address: str, words: str) -> None:
+    said = errors_of(f"platform: cpu\nmodel: {{name: Org/Model, hub_endpoint: '{address}'}}\n")
+    assert words in said
+    assert "secret" not in said
+
+
 def test_one_size_of_the_kv_cache_is_enough() -> None:
     lines = "engine:\n  kv_cache:\n    tokens: 4096\n    concurrency: 2\n    gib: 1\n"
     assert errors_of(CPU + lines) == (
