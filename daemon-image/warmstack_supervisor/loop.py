@@ -18,7 +18,7 @@ from warmstack_shared.children import Child, kill_leftovers, reap
 from warmstack_shared.inbox import Inbox, SignalCame
 from warmstack_shared.marks import emit
 from warmstack_shared.output import error_in, pass_on
-from warmstack_shared.processes import all_pids
+from warmstack_shared.processes import own_pids
 from warmstack_supervisor.facts import Found, RoomFound, Verified, verify, watch
 from warmstack_supervisor.holding import Holding
 from warmstack_supervisor.memory import find_room
@@ -127,7 +127,7 @@ class Supervisor:
             files=verified.files,
             bytes_held=holding.bytes,
             rank_pids=holding.pids,
-            highest_pid=max(all_pids()),
+            highest_pid=max((*own_pids(), *holding.pids)),
             load_seconds=round(time.monotonic() - self._started_at, 2),
             degraded=False,
             confirmed_at=time.monotonic(),

@@ -25,7 +25,7 @@ def main(arguments: list[str]) -> int:
         inbox.listen(signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
         supervisor = Supervisor(settings, inbox)
         serve(UnixStatusServer(settings.supervisor_socket, lambda: supervisor.status))
-        serve(StatusServer(("0.0.0.0", settings.status_port), lambda: supervisor.status))
+        serve(StatusServer((settings.status_host, settings.status_port), lambda: supervisor.status))
     except Failure as failure:
         print(failure, file=sys.stderr)
         return failure.exit_code

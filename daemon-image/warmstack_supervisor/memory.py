@@ -42,7 +42,7 @@ class Room:
 
 def find_room(settings: Settings) -> Room:
     if settings.platform == "cuda":
-        return judge(settings.weight_bytes + CONTEXT_BYTES, _gpus(settings.ranks))
+        return judge(settings.weight_bytes + CONTEXT_BYTES, _gpus(settings))
     return judge(settings.weight_bytes * settings.ranks, [_shared_memory(SHM), *_host_memory(CGROUP)])
 
 
@@ -75,7 +75,7 @@ def _shared_memory(folder: Path) -> Supply:
         name=str(folder),
         free_bytes=info.f_bavail * info.f_frsize,
         total_bytes=info.f_blocks * info.f_frsize,
-        raise_it="raise shm_size of weight-cache",
+        raise_it="raise shm_size of weight-cache (on a host: mount -o remount,size=… /dev/shm)",
     )
 
 
@@ -116,20 +116,23 @@ def _cgroup_limit(cgroup: Path) -> Supply | None:
     )
 
 
-def _gpus(ranks: int) -> list[Supply]:
-    """The first `ranks` GPUs that the container sees, asked through NVML, which needs no CUDA context."""
+def _gpus(settings: Settings) -> list[Supply]:
+    """The GPUs of the ranks, asked through NVML, which needs no CUDA context and knows no CUDA_VISIBLE_DEVICES."""
     nvml = _nvml()
     nvml.nvmlInit()
     try:
-        return [_gpu(nvml, index) for index in range(ranks)]
+        named = settings.gpus or tuple(str(index) for index in range(settings.ranks))
+        return [_gpu(nvml, name) for name in named[: settings.ranks]]
     finally:
         nvml.nvmlShutdown()
 
 
-def _gpu(nvml: ModuleType, index: int) -> Supply:
-    info = nvml.nvmlDeviceGetMemoryInfo(nvml.nvmlDeviceGetHandleByIndex(index))
+def _gpu(nvml: ModuleType, name: str) -> Supply:
+    by_index = name.isdecimal()
+    handle = nvml.nvmlDeviceGetHandleByIndex(int(name)) if by_index else nvml.nvmlDeviceGetHandleByUUID(name)
+    info = nvml.nvmlDeviceGetMemoryInfo(handle)
     return Supply(
-        name=f"GPU {index}",
+        name=f"GPU {name}",
         free_bytes=info.free,
         total_bytes=info.total,
         raise_it="use a larger GPU, more of them, or a smaller model",

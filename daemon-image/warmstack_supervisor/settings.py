@@ -24,7 +24,9 @@ class Settings:
     socket_folder: Path  # where vLLM's ranks listen
     health_port: int  # vLLM's own
     supervisor_socket: str
+    status_host: str
     status_port: int
+    gpus: tuple[str, ...]  # as CUDA_VISIBLE_DEVICES names them; none: the first ones
     preload: tuple[str, ...]  # arguments of `vllm preload`
 
 
@@ -41,7 +43,9 @@ def read_settings(environment: Mapping[str, str], arguments: list[str]) -> Setti
         socket_folder=Path(_option(arguments, "--weight-cache-socket-dir")),
         health_port=int(_option(arguments, "--weight-cache-health-port")),
         supervisor_socket=environment.get("WARMSTACK_SUPERVISOR_SOCKET", "/run/warmstack/supervisor.sock"),
+        status_host=environment.get("WARMSTACK_STATUS_HOST", "0.0.0.0"),
         status_port=int(environment.get("WARMSTACK_STATUS_PORT", "8900")),
+        gpus=tuple(filter(None, environment.get("CUDA_VISIBLE_DEVICES", "").split(","))),
         preload=tuple(arguments),
     )
 

@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-# 5,000 threads took 0.43 s on 2 cores, so this is about 20 s.
-MOST_THREADS = 200_000
+# 5,000 threads took 0.43 s on 2 cores, so this is about 2 s. A weight cache on the host has ids far beyond.
+MOST_THREADS = 20_000
 # Ids that a start of vLLM uses, threads included, until its workers map the weights. Some hundreds are seen.
 START_USES = 4_096
 
@@ -25,27 +25,31 @@ def threads_needed(*, last: int, highest: int, ranks: tuple[int, ...], pid_max: 
     """How many ids must be used up before the next process may start; 0 when it may start now.
 
     `last` is the id given out last. What must not happen is a rank's id among the next ones; being past the
-    highest id of the weight cache makes sure of it. A weight cache that lives for months has ids that take
-    too long to pass: then it is enough that no rank's id comes next.
+    highest id of the weight cache makes sure of it. One that lives for months, or on the host, has ids that
+    take too long to pass: then it is enough to be past the ranks that come next.
     """
     if last >= highest:
         return 0
     far = highest - last > MOST_THREADS or highest + START_USES >= pid_max
     if not far:
         return highest - last
-    if not any(last < rank <= last + START_USES for rank in ranks):
-        return 0
-    raise NotPossibleError(
-        f"the weight cache has process {max(ranks)} and this container is at {last}: the counter can't be "
-        f"moved from here (pid_max {pid_max}); recreate the engine's container"
-    )
+    target = last
+    while near := [rank for rank in ranks if target < rank <= target + START_USES]:
+        target = max(near)
+    if target > last and target + START_USES >= pid_max:
+        raise NotPossibleError(
+            f"the weight cache has process {target} and this container is at {last}: the counter can't be "
+            f"moved from here (pid_max {pid_max}); recreate the engine's container"
+        )
+    return target - last
 
 
 def move_past(highest: int, ranks: tuple[int, ...]) -> float:
     """Use ids up until the next child's is safe. Returns the seconds it took."""
     started = time.monotonic()
-    needed = threads_needed(last=_use_one(), highest=highest, ranks=ranks, pid_max=_pid_max())
-    _use_up(needed, highest, _use_one)
+    last = _use_one()
+    needed = threads_needed(last=last, highest=highest, ranks=ranks, pid_max=_pid_max())
+    _use_up(needed, last + needed, _use_one)
     return time.monotonic() - started
 
 

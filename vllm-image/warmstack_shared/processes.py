@@ -3,6 +3,7 @@
 In: a folder like /proc. Out: numbers. Refuses to know: signals; it ends nothing.
 """
 
+import os
 from pathlib import Path
 
 PROC = Path("/proc")
@@ -23,6 +24,12 @@ def parents(proc: Path = PROC) -> dict[int, int]:
         # "pid (name) state ppid …"; the name may hold blanks and brackets, so read after the last bracket.
         found[pid] = int(stat.rpartition(")")[2].split()[1])
     return found
+
+
+def own_pids(proc: Path = PROC) -> list[int]:
+    """Every process of this container; on a host, where others live beside us, this one and those below it."""
+    own = os.getpid()
+    return all_pids(proc) if own == 1 else sorted({own, *descendants(own, proc)})
 
 
 def descendants(ancestor: int, proc: Path = PROC) -> list[int]:

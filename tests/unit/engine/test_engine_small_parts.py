@@ -57,6 +57,7 @@ def test_without_weight_cache(before: str, after: str) -> None:
         (431, 431, (412,), 4194304, 0),
         (5000, 431, (412,), 4194304, 0),
         (10, 900_000, (890_000,), 4194304, 0),  # too far to pass, but no rank comes next
+        (899_000, 1_200_000, (900_000, 903_000, 950_000), 4194304, 4_000),  # past those that come next
         (10, 32_700, (32_690,), 32_768, 0),  # passing would run into the end of the numbers
     ],
 )
@@ -65,8 +66,8 @@ def test_threads_needed(last: int, highest: int, ranks: tuple[int, ...], pid_max
 
 
 def test_threads_needed_says_when_it_is_not_possible() -> None:
-    with pytest.raises(NotPossibleError, match="900000"):
-        threads_needed(last=899_000, highest=1_200_000, ranks=(900_000,), pid_max=4194304)
+    with pytest.raises(NotPossibleError, match="32690"):
+        threads_needed(last=32_000, highest=32_700, ranks=(32_690,), pid_max=32_768)
 
 
 @pytest.mark.parametrize(
