@@ -117,7 +117,9 @@ def _cgroup_limit(cgroup: Path) -> Supply | None:
 
 
 def _gpus(settings: Settings) -> list[Supply]:
-    """The GPUs of the ranks, asked through NVML, which needs no CUDA context and knows no CUDA_VISIBLE_DEVICES."""
+    """The GPUs of the ranks, asked through NVML: it needs no CUDA context, and CUDA_VISIBLE_DEVICES is nothing
+    to it.
+    """
     nvml = _nvml()
     nvml.nvmlInit()
     try:

@@ -10,6 +10,7 @@ import os
 import struct
 import subprocess
 from collections.abc import Iterator
+from ipaddress import ip_network
 from pathlib import Path
 
 import pytest
@@ -52,10 +53,11 @@ def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Hub]:
     for name in ("HF_TOKEN", "HF_TOKEN_PATH", "HF_ENDPOINT"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HF_HOME", str(tmp_path / "huggingface"))
-    bridge = json.loads(docker("network", "inspect", "bridge"))[0]["IPAM"]["Config"][0]["Gateway"]
+    (bridge,) = json.loads(docker("network", "inspect", "bridge"))[0]["IPAM"]["Config"]
+    address = bridge.get("Gateway") or str(next(ip_network(bridge["Subnet"]).hosts()))
     models = {name: {"main": checkpoint(1)} for name in (TINY, GATED)}
     try:
-        with serving(Hub(models=models, gated={GATED}), bridge) as found:
+        with serving(Hub(models=models, gated={GATED}), address) as found:
             yield found
     finally:
         script = f"rm -rf /hub/models/{ORGANISATION}--*"
