@@ -117,9 +117,7 @@ def _cgroup_limit(cgroup: Path) -> Supply | None:
 
 
 def _gpus(settings: Settings) -> list[Supply]:
-    """The GPUs of the ranks, asked through NVML: it needs no CUDA context, and CUDA_VISIBLE_DEVICES is nothing
-    to it.
-    """
+    """The GPUs of the ranks, through NVML, which needs no CUDA context and ignores CUDA_VISIBLE_DEVICES."""
     nvml = _nvml()
     nvml.nvmlInit()
     try:
