@@ -27,7 +27,7 @@ def parents(proc: Path = PROC) -> dict[int, int]:
 
 
 def own_pids(proc: Path = PROC) -> list[int]:
-    """Every process of this container; on a host, where others live beside us, this one and what is below it."""
+    """Every process of this container; on a host, where others live beside us, this and those below it."""
     own = os.getpid()
     return all_pids(proc) if own == 1 else sorted({own, *descendants(own, proc)})
 
