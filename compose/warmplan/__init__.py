@@ -24,7 +24,7 @@ from warmplan.lock import (
 from warmplan.memory import bar_pieces, meaning_lines, memory_facts, size_columns
 from warmplan.pins import Pins, read_pins
 from warmplan.plan import Plan, plan_stack
-from warmplan.render import render_compose, render_plan
+from warmplan.render import render_compose, render_plan, render_unit
 from warmplan.spec import Override, Setting, Spec, build_spec
 
 __all__ = [
@@ -61,4 +61,5 @@ __all__ = [
     "render_lock",
     "render_plan",
     "size_columns",
+    "render_unit",
 ]

@@ -12,30 +12,28 @@ from warmplan.budget import Budget
 from warmplan.document import Json
 from warmplan.flags import FLAGS, Scope, compact_json, variable_scope, words
 from warmplan.identity import Identity, shared_arguments, shared_variables
+from warmplan.placement import CACHE, SOCKETS, Place
 from warmplan.spec import Spec
 
-SOCKETS: Final = "/run/warmstack"
-CACHE: Final = "/cache"
-HEALTH_PORT: Final = 8901
 ENGINE_PORT: Final = 8000
 
 Pairs = tuple[tuple[str, str], ...]
 
 
-def socket_folder(identity: Identity) -> str:
+def socket_folder(identity: Identity, sockets: str = SOCKETS) -> str:
     """The folder of the weight cache's sockets: another identity finds no socket there."""
-    return f"{SOCKETS}/{identity.short}"
+    return f"{sockets}/{identity.short}"
 
 
-def preload_command(*, spec: Spec, identity: Identity, path: str, revision: str) -> tuple[str, ...]:
+def preload_command(*, spec: Spec, identity: Identity, place: Place, revision: str) -> tuple[str, ...]:
     """The arguments of `vllm preload`."""
     return (
-        f"--model={path}",
+        f"--model={place.model_path}",
         *_both(spec, revision),
         *_words(spec.weight_cache.arguments),
-        f"--weight-cache-socket-dir={socket_folder(identity)}",
-        f"--weight-cache-health-port={HEALTH_PORT}",
-        # Nobody but the supervisor in the same container asks it.
+        f"--weight-cache-socket-dir={socket_folder(identity, place.sockets)}",
+        f"--weight-cache-health-port={place.health_port}",
+        # Nobody but the supervisor beside it asks it.
         "--weight-cache-health-host=127.0.0.1",
     )
 
@@ -94,8 +92,8 @@ def _words(arguments: tuple[tuple[str, Json], ...]) -> tuple[str, ...]:
     return tuple(word for name, value in arguments for word in words(FLAGS[name], value))
 
 
-def common_variables(spec: Spec) -> Pairs:
-    """Variables that engine and weight cache share.
+def common_variables(spec: Spec, cache: str = CACHE) -> Pairs:
+    """Variables that engine and weight cache share; `cache` is the folder for what vLLM computes.
 
     Nothing that varies from start to start may be named `VLLM_…`: those enter the key of the compile cache.
     """
@@ -104,10 +102,10 @@ def common_variables(spec: Spec) -> Pairs:
         ("HF_HOME", "/tmp/huggingface"),
         ("HF_HUB_OFFLINE", "1"),
         ("TRANSFORMERS_OFFLINE", "1"),
-        ("VLLM_CACHE_ROOT", f"{CACHE}/vllm"),
-        ("TORCHINDUCTOR_CACHE_DIR", f"{CACHE}/inductor"),
-        ("TRITON_CACHE_DIR", f"{CACHE}/triton"),
-        ("FLASHINFER_WORKSPACE_BASE", CACHE),
+        ("VLLM_CACHE_ROOT", f"{cache}/vllm"),
+        ("TORCHINDUCTOR_CACHE_DIR", f"{cache}/inductor"),
+        ("TRITON_CACHE_DIR", f"{cache}/triton"),
+        ("FLASHINFER_WORKSPACE_BASE", cache),
         ("VLLM_NO_USAGE_STATS", "1"),
         *shared_variables(spec),
     )

@@ -12,8 +12,6 @@ from typing import Final
 from warmplan.budget import Budget, compute_budget
 from warmplan.chat import open_webui_variables
 from warmplan.commands import (
-    CACHE,
-    SOCKETS,
     common_variables,
     engine_variables,
     preload_command,
@@ -25,13 +23,13 @@ from warmplan.host import HostFacts
 from warmplan.identity import Identity, compute_identity
 from warmplan.lock import LockedModel
 from warmplan.pins import Pins
+from warmplan.placement import CACHE, HUB, HUB_VOLUME, LOCAL_MODEL, Place, place_of
 from warmplan.services import Gpus, Health, Mount, Port, Service, Volume
 from warmplan.spec import Setting, Spec
+from warmplan.unit import Unit, plan_unit
 
-HUB_VOLUME: Final = "warmstack-hub"
 SURGE: Final = "vllm-surge"
 SURGE_PROFILE: Final = "surge"
-LOCAL_MODEL: Final = "/model"
 UNLOCKED: Final = "unlocked"
 GATEWAY_INSIDE: Final = "gateway-metrics"  # alias in the backend network, see gateway.yaml.j2
 METRICS_PORT: Final = 9180
@@ -54,7 +52,10 @@ class PlannedModel:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What will run. A plan with `locked` False can be read but not brought up: its model is not resolved."""
+    """What will run. A plan with `locked` False can be read but not brought up: its model is not resolved.
+
+    With a `unit` the weight cache is a process of the host, and not a service of the Compose file.
+    """
 
     environment: str
     project: str
@@ -64,6 +65,7 @@ class Plan:
     identity: Identity
     budget: Budget
     weight_cache: Service
+    unit: Unit | None
     engine: Service
     surge: Service | None
     gateway: Service
@@ -82,7 +84,8 @@ class Plan:
     @property
     def services(self) -> tuple[Service, ...]:
         """Everything in the Compose file."""
-        every = (self.weight_cache, self.engine, self.surge, self.gateway, self.open_webui)
+        holder = self.weight_cache if self.unit is None else None
+        every = (holder, self.engine, self.surge, self.gateway, self.open_webui)
         return tuple(service for service in every if service is not None)
 
     @property
@@ -107,7 +110,9 @@ def plan_stack(
     planned = _model(spec, model)
     tag = f"{version}-{spec.platform}"
     compiled = f"compile-{tag}-{spec.gpu.architecture}" if spec.platform == "cuda" else f"compile-{tag}"
-    vllm = _Vllm(spec=spec, identity=identity, budget=budget, model=planned, tag=tag)
+    place = place_of(spec, planned.path)
+    vllm = _Vllm(spec=spec, identity=identity, budget=budget, model=planned, tag=tag, place=place)
+    weight_cache = vllm.weight_cache()
     surge = vllm.surge(f"{compiled}-surge") if budget.second != "none" else None
     compile_volumes = (compiled, *((f"{compiled}-surge",) if surge is not None else ()))
     chat = _open_webui(spec, pins) if spec.open_webui.enabled else None
@@ -119,13 +124,14 @@ def plan_stack(
         vllm_version=version,
         identity=identity,
         budget=budget,
-        weight_cache=vllm.weight_cache(),
+        weight_cache=weight_cache,
+        unit=plan_unit(spec.project, weight_cache) if place.on_host else None,
         engine=vllm.engine(compiled),
         surge=surge,
         gateway=_gateway(spec, pins),
         open_webui=chat,
         compile_volumes=compile_volumes,
-        volumes=_volumes(compile_volumes, chat=chat is not None),
+        volumes=_volumes(place, compile_volumes, chat=chat is not None),
         secrets=_secrets(spec),
         api_url=f"http://{_reachable(spec.gateway.host)}:{spec.gateway.port}/v1",
         chat_url=spec.open_webui.url if chat is not None else None,
@@ -153,7 +159,7 @@ def _refuse(spec: Spec, model: LockedModel | None, version: str) -> None:
 
 def _model(spec: Spec, model: LockedModel | None) -> PlannedModel:
     digest = model.digest if model is not None else None
-    folder = f"/hub/models/{spec.model.name.replace('/', '--')}/{digest[:16] if digest else UNLOCKED}"
+    folder = f"{HUB}/models/{spec.model.name.replace('/', '--')}/{digest[:16] if digest else UNLOCKED}"
     return PlannedModel(
         name=spec.model.name,
         served_name=spec.model.served_name,
@@ -162,12 +168,6 @@ def _model(spec: Spec, model: LockedModel | None) -> PlannedModel:
         commit=model.commit if model is not None else None,
         source=model.source if model is not None else "unresolved",
     )
-
-
-def _model_mount(spec: Spec) -> Mount:
-    if spec.model.is_local:
-        return Mount(kind="bind", source=spec.model.name, target=LOCAL_MODEL, read_only=True)
-    return Mount(kind="volume", source=HUB_VOLUME, target="/hub", read_only=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,28 +179,34 @@ class _Vllm:
     budget: Budget
     model: PlannedModel
     tag: str
+    place: Place
 
     def weight_cache(self) -> Service:
-        """The service that holds the weights. Nothing volatile goes in here: any change drops the weights."""
-        spec, model = self.spec, self.model
-        return self._service(
+        """What holds the weights. Nothing volatile goes in here: any change drops the weights."""
+        spec, model, place = self.spec, self.model, self.place
+        holder = self._service(
             name="weight-cache",
             role="weight-cache",
             command=preload_command(
-                spec=spec, identity=self.identity, path=model.path, revision=model.digest or UNLOCKED
+                spec=spec, identity=self.identity, place=place, revision=model.digest or UNLOCKED
             ),
             environment=(
                 ("WARMSTACK_WEIGHT_BYTES", str(self.budget.rank_weight_bytes or 0)),
                 ("WARMSTACK_RANKS", str(spec.tensor)),
                 ("WARMSTACK_MAX_RESTARTS", str(spec.weight_cache.max_restarts)),
-                *common_variables(spec),
+                *common_variables(spec, place.cache),
+                *place.variables,
                 *spec.weight_cache.environment,
             ),
             mounts=(),
             probe="health",
+            path=place.model_path,
             shm_bytes=self.budget.shm_bytes,
             ipc="shareable",
         )
+        if not place.on_host:
+            return holder
+        return replace(holder, labels=(), mounts=(), networks=(), gpus=None, ipc=None)
 
     def engine(self, compile_volume: str) -> Service:
         """The service that answers; it may be recycled at any time."""
@@ -227,7 +233,8 @@ class _Vllm:
             ),
             mounts=(Mount(kind="volume", source=compile_volume, target=CACHE, read_only=False),),
             probe="engine",
-            ipc="service:weight-cache",
+            path=model.path,
+            ipc=self.place.ipc,
         )
         return replace(engine, labels=(*engine.labels, *spec.labels))
 
@@ -249,6 +256,7 @@ class _Vllm:
         environment: tuple[tuple[str, str], ...],
         mounts: tuple[Mount, ...],
         probe: str,
+        path: str,
         ipc: str,
         shm_bytes: int | None = None,
     ) -> Service:
@@ -261,7 +269,7 @@ class _Vllm:
             environment=(
                 ("WARMSTACK_IDENTITY", self.identity.value),
                 ("WARMSTACK_MODEL_DIGEST", model.digest or UNLOCKED),
-                ("WARMSTACK_MODEL_PATH", model.path),
+                ("WARMSTACK_MODEL_PATH", path),
                 ("WARMSTACK_MODEL", model.name),
                 ("WARMSTACK_PLATFORM", spec.platform),
                 *environment,
@@ -271,11 +279,7 @@ class _Vllm:
                 ("warmstack.model", model.name),
                 ("warmstack.role", role),
             ),
-            mounts=(
-                _model_mount(spec),
-                Mount(kind="volume", source="sockets", target=SOCKETS, read_only=False),
-                *mounts,
-            ),
+            mounts=(self.place.model_mount, self.place.sockets_mount, *mounts),
             networks=("backend",),
             health=Health(
                 command=("warmstack-probe", probe),
@@ -345,12 +349,11 @@ def _secrets(spec: Spec) -> tuple[str, ...]:
     return (*chat, *(("api_key",) if spec.gateway.api_key else ()))
 
 
-def _volumes(compile_volumes: tuple[str, ...], *, chat: bool) -> tuple[Volume, ...]:
-    own = ("sockets", *compile_volumes, "gateway", *(("open-webui",) if chat else ()))
-    return (
-        Volume(name=HUB_VOLUME, external=True),
-        *(Volume(name=name, external=False) for name in own),
-    )
+def _volumes(place: Place, compile_volumes: tuple[str, ...], *, chat: bool) -> tuple[Volume, ...]:
+    own = (*compile_volumes, "gateway", *(("open-webui",) if chat else ()))
+    shared = () if place.on_host else (Volume(name=HUB_VOLUME, external=True),)
+    sockets = () if place.on_host else (Volume(name="sockets", external=False),)
+    return (*shared, *sockets, *(Volume(name=name, external=False) for name in own))
 
 
 def _reachable(host: str) -> str:

@@ -43,6 +43,7 @@ def _what_runs(plan: Plan) -> Iterator[str]:
         ("vLLM", f"{plan.vllm_version} on {plan.platform}"),
         ("API", plan.api_url),
         ("chat", plan.chat_url or "none"),
+        *(() if plan.unit is None else (("weight-cache", f"process of the host, unit {plan.unit.name}"),)),
         *((service.name, service.image) for service in plan.services),
     ]
     yield from _block(rows)

@@ -1,4 +1,4 @@
-"""From a plan to text: compose.yaml and plan.md.
+"""From a plan to text: compose.yaml, plan.md and, where the host runs the weight cache, its unit.
 
 In: a plan. Out: text, always the same for the same plan. The Compose file is read back and compared with the
 plan before anyone sees it. It decides nothing and computes nothing.
@@ -6,6 +6,7 @@ plan before anyone sees it. It decides nothing and computes nothing.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -16,6 +17,7 @@ from warmplan.plan import Plan
 from warmplan.plan_text import plan_lines
 from warmplan.quoting import Quoted, quoted
 from warmplan.services import Service
+from warmplan.unit_file import read_unit, unit_quoted
 
 if TYPE_CHECKING:
     import jinja2
@@ -25,8 +27,19 @@ TEMPLATES: Final = Path(__file__).resolve().parent.parent / "templates"
 
 def render_compose(plan: Plan) -> str:
     """The text of compose.yaml. AssertionError when it does not say what the plan says, which is a bug."""
-    text = _templates().get_template("compose.yaml.j2").render(plan=plan)
+    text = _templates(quoted).get_template("compose.yaml.j2").render(plan=plan)
     _check(text, plan)
+    return text
+
+
+def render_unit(plan: Plan) -> str | None:
+    """The text of weight-cache.service; None where a container is the weight cache."""
+    if plan.unit is None:
+        return None
+    text = _templates(unit_quoted).get_template("weight-cache.service.j2").render(plan=plan)
+    found = read_unit(text)
+    assert found["ExecStart"] == [[f":{plan.unit.command[0]}", *plan.unit.command[1:]]]
+    assert found["Environment"] == [[f"{name}={value}"] for name, value in plan.unit.environment]
     return text
 
 
@@ -36,7 +49,8 @@ def render_plan(plan: Plan) -> str:
 
 
 @cache
-def _templates() -> jinja2.Environment:
+def _templates(quoting: Callable[[str], Quoted]) -> jinja2.Environment:
+    """The templates, for files in which a value is written as `quoting` does."""
     import jinja2  # here, since importing it takes longer than most commands that plan and render nothing
 
     environment = jinja2.Environment(
@@ -49,7 +63,7 @@ def _templates() -> jinja2.Environment:
         finalize=_only_quoted,
     )
     environment.filters.clear()
-    environment.filters["quoted"] = quoted
+    environment.filters["quoted"] = quoting
     return environment
 
 

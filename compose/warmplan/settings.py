@@ -313,6 +313,23 @@ KEYS: Final = (
         doc="More variables for the engine. Those that choose a weight layout go to the weight cache too.",
     ),
     Key(
+        name="weight_cache.placement",
+        kind=Kind.CHOICE,
+        choices=("container", "host"),
+        default="container",
+        moves=Moves.YES,
+        doc="`host`: a process of the host, by the systemd unit `weight-cache.service`; see docs/host.md.",
+    ),
+    Key(
+        name="weight_cache.port",
+        kind=Kind.INTEGER,
+        default=8900,
+        minimum=1,
+        maximum=_LAST_PORT - 1,
+        moves=Moves.YES,
+        doc="Port of its status and metrics on 127.0.0.1, the next one is vLLM's (placement `host` only).",
+    ),
+    Key(
         name="weight_cache.max_restarts",
         kind=Kind.INTEGER,
         default=5,

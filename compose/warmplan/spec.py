@@ -76,8 +76,10 @@ class EngineWish:
 
 @dataclass(frozen=True, kw_only=True)
 class WeightCacheWish:
-    """What concerns the weight cache alone."""
+    """What concerns the weight cache alone; `port` counts on the host only."""
 
+    on_host: bool
+    port: int
     max_restarts: int
     arguments: tuple[tuple[str, Json], ...]
     environment: tuple[tuple[str, str], ...]
@@ -202,6 +204,8 @@ def _spec(values: Values, environment: str) -> Spec:
         tensor=values.integer("parallel.tensor"),
         engine=_engine(values),
         weight_cache=WeightCacheWish(
+            on_host=values.text("weight_cache.placement") == "host",
+            port=values.integer("weight_cache.port"),
             max_restarts=values.integer("weight_cache.max_restarts"),
             arguments=values.table("weight_cache.arguments"),
             environment=values.pairs("weight_cache.environment"),

@@ -169,6 +169,19 @@ def _check_gateway(values: Values) -> None:
         )
 
 
+def _check_placement(values: Values) -> None:
+    port, found = values.integer("weight_cache.port"), values.find("weight_cache.port")
+    if values.text("weight_cache.placement") != "host":
+        if found is not None and found.origin != "default":
+            values.add("weight_cache.port", "means nothing for a container", "use placement: host")
+        return
+    for key in ("gateway.port", "open_webui.port"):
+        if values.integer(key) in (port, port + 1):
+            values.add(
+                key, f"is the weight cache's ({port} and {port + 1} on the host)", "choose another one"
+            )
+
+
 def _check_ports(values: Values) -> None:
     same = values.integer("gateway.port") == values.integer("open_webui.port")
     if values.boolean("open_webui.enabled") and same:
@@ -231,5 +244,6 @@ _CHECKS: Final[tuple[tuple[tuple[str, ...], Callable[[Values], None]], ...]] = (
     (("open_webui.enabled", "open_webui.host", "open_webui.port", "open_webui.url"), _check_open_webui),
     (("open_webui.enabled", "open_webui.admin_email"), _check_admin),
     (("open_webui.enabled", "open_webui.port", "gateway.port"), _check_ports),
+    (("weight_cache.placement", "weight_cache.port", "open_webui.port", "gateway.port"), _check_placement),
     (("platform", "parallel.tensor", "gpu.count"), _check_gpu),
 )

@@ -1,6 +1,6 @@
-"""`warm render`: writes `compose.yaml` and `plan.md` of the committed environments.
+"""`warm render`: writes `compose.yaml`, `plan.md` and perhaps `weight-cache.service` of the environments.
 
-In: `environment.yaml` and `lock.yaml` of each, and the pins. Out: the two files, or with `--check` nothing
+In: `environment.yaml` and `lock.yaml` of each, and the pins. Out: the files, or with `--check` nothing
 but the difference on stdout and exit code 1. No setting of the make line or the shell acts here: these
 files are what is reviewed.
 """
@@ -22,10 +22,10 @@ ENVIRONMENTS = REPOSITORY / "compose" / "environments"
 
 @dataclass(frozen=True, kw_only=True)
 class Rendered:
-    """One generated file: what it should hold and what it holds (None when there is no file)."""
+    """One generated file: what it should hold and what it holds; None is no file."""
 
     path: Path
-    wanted: str
+    wanted: str | None
     found: str | None
 
     @property
@@ -52,7 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 1 if arguments.check and changed else 0
 
 
-def render_environment(folder: Path) -> tuple[Rendered, Rendered]:
+def render_environment(folder: Path) -> tuple[Rendered, ...]:
     """The generated files of one environment. Raises UserError (exit 2) for a wrong environment or lock."""
     from warmplan import (
         build_spec,
@@ -62,22 +62,29 @@ def render_environment(folder: Path) -> tuple[Rendered, Rendered]:
         read_pins,
         render_compose,
         render_plan,
+        render_unit,
     )
+    from warmplan.unit import UNIT_FILE
 
     spec = build_spec(environment=read_environment(folder))
     locked = read_lock(folder / "lock.yaml").find(name=spec.model.name, revision=spec.model.revision)
     plan = plan_stack(spec=spec, pins=read_pins(REPOSITORY / "compose/pins.yaml"), model=locked)
-    return (
+    files = (
         _compare(folder / "compose.yaml", render_compose(plan)),
         _compare(folder / "plan.md", render_plan(plan)),
+        _compare(folder / UNIT_FILE, render_unit(plan)),
     )
+    return tuple(one for one in files if one.wanted is not None or one.found is not None)
 
 
 def write_changed(files: Iterable[Rendered]) -> list[str]:
-    """Write the files that differ; returns their names."""
+    """Write the files that differ, remove the one that should not be; returns their names."""
     changed = [one for one in files if one.differs]
     for one in changed:
-        one.path.write_text(one.wanted, encoding="utf-8")
+        if one.wanted is None:
+            one.path.unlink()
+        else:
+            one.path.write_text(one.wanted, encoding="utf-8")
     return [_shown(one.path) for one in changed]
 
 
@@ -87,7 +94,7 @@ def _folders(name: str | None) -> list[Path]:
     return sorted(file.parent for file in ENVIRONMENTS.glob("*/environment.yaml"))
 
 
-def _compare(path: Path, wanted: str) -> Rendered:
+def _compare(path: Path, wanted: str | None) -> Rendered:
     found = path.read_text(encoding="utf-8") if path.is_file() else None
     return Rendered(path=path, wanted=wanted, found=found)
 
@@ -99,4 +106,5 @@ def _shown(path: Path) -> str:
 def _difference(one: Rendered) -> list[str]:
     name = _shown(one.path)
     lines = (one.found or "").splitlines(keepends=True)
-    return list(difflib.unified_diff(lines, one.wanted.splitlines(keepends=True), name, f"{name} (rendered)"))
+    wanted = (one.wanted or "").splitlines(keepends=True)
+    return list(difflib.unified_diff(lines, wanted, name, f"{name} (rendered)"))

@@ -12,8 +12,8 @@ import pytest
 
 from support.compose import read_back, service_hash
 from support.wishes import CPU, CUDA, LOCKED, PINS, plan_of
-from warmplan import LockedModel, Pins, render_compose
-from warmplan.settings import KEYS, Moves
+from warmplan import LockedModel, Pins, render_compose, render_unit
+from warmplan.settings import KEYS, Key, Moves
 
 HARD = [
     "$",
@@ -70,7 +70,9 @@ def test_json_arguments_stay_one_word(flag: str, tmp_path: Path) -> None:
 
 
 def hash_of(text: str, overrides: Mapping[str, str], model: LockedModel, pins: Pins = PINS) -> str:
-    return hash_of_file(render_compose(plan_of(text, overrides=overrides, model=model, pins=pins)))
+    """What moves with the weight cache: Compose's hash of its service, or the text of its unit."""
+    plan = plan_of(text, overrides=overrides, model=model, pins=pins)
+    return render_unit(plan) or hash_of_file(render_compose(plan))
 
 
 @cache
@@ -90,6 +92,7 @@ class Change:
     model: LockedModel = LOCKED
 
 
+HOST = CUDA + "weight_cache: {placement: host}\n"
 OTHER_CONTENT = replace(LOCKED, digest="ef" * 32)
 CHANGES = (
     Change("platform", "cpu", CUDA.replace("80}", "80}")),
@@ -120,6 +123,8 @@ CHANGES = (
     Change("engine.hang_seconds", "60"),
     Change("engine.nursery", "true"),
     Change("engine.max_restarts", "9"),
+    Change("weight_cache.placement", "host"),
+    Change("weight_cache.port", "9100", HOST),
     Change("weight_cache.max_restarts", "9"),
     Change("weight_cache.arguments.safetensors-load-strategy", "eager"),
     Change("weight_cache.environment.NCCL_DEBUG", "INFO"),
@@ -147,6 +152,12 @@ BY_FLAG = (
 )
 
 
+def key_of(change: Change) -> Key:
+    return next(
+        key for key in KEYS if change.key == key.name or (key.is_table and change.key.startswith(key.name))
+    )
+
+
 def moves(change: Change) -> bool:
     after = hash_of(change.base, {change.key: change.value}, change.model)
     return after != hash_of(change.base, {}, LOCKED)
@@ -154,10 +165,19 @@ def moves(change: Change) -> bool:
 
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.key)
 def test_every_key_moves_the_weights_as_the_table_says(change: Change) -> None:
-    key = next(
-        key for key in KEYS if change.key == key.name or (key.is_table and change.key.startswith(key.name))
-    )
-    assert moves(change) is (key.moves is Moves.YES)
+    assert moves(change) is (key_of(change).moves is Moves.YES)
+
+
+@pytest.mark.parametrize(
+    # Another project is another stack: its unit has folders of its own.
+    "change",
+    [change for change in CHANGES if change.base == CUDA and change.key != "project"],
+    ids=lambda change: change.key,
+)
+def test_every_key_moves_the_unit_of_the_host_alike(change: Change) -> None:
+    if change.key == "weight_cache.placement":
+        change = replace(change, value="container")
+    assert moves(replace(change, base=HOST)) is (key_of(change).moves is Moves.YES)
 
 
 @pytest.mark.parametrize(("change", "expected"), BY_FLAG, ids=lambda value: getattr(value, "key", str(value)))

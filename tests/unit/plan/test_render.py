@@ -9,6 +9,7 @@ import yaml
 
 from support.wishes import CPU, CUDA, LOCKED, plan_of
 from warmplan import Plan, render, render_compose, render_plan
+from warmplan.quoting import quoted
 
 WORLD_OPEN = "gateway: {host: 0.0.0.0, port: 80, api_key: true}\n"
 
@@ -249,7 +250,7 @@ def test_a_file_that_says_something_else_is_an_error(tmp_path: Any, monkeypatch:
 
 def test_templates_know_no_other_filter() -> None:
     with pytest.raises(jinja2.TemplateAssertionError):
-        render._templates().from_string("{{ 'x' | upper }}")
+        render._templates(quoted).from_string("{{ 'x' | upper }}")
 
 
 def test_plan_page_says_when_it_is_not_locked() -> None:
