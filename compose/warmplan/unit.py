@@ -19,7 +19,7 @@ USER_ID: Final = 10001
 
 @dataclass(frozen=True, kw_only=True)
 class Unit:
-    """One unit. `name` is its file in /etc/systemd/system, `folder` is relative to /var/lib and /var/cache."""
+    """One unit: `name` in /etc/systemd/system, `folder` relative to /var/lib and /var/cache."""
 
     name: str
     user: int
