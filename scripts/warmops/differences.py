@@ -75,11 +75,20 @@ class LastStart:
 
 
 @dataclass(frozen=True, kw_only=True)
+class CacheProcess:
+    """A weight cache on the host: the id of its user, the words that it was started with."""
+
+    user: int
+    command: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class StackFacts:
     """Both sides. `supervisor` is the weight cache's /status, None when it does not answer.
 
     `weight_bytes` is what all ranks should hold together (None: the plan does not know), `starts` has one
-    for each engine that the plan wants.
+    for each engine that the plan wants. `processes` are the weight cache on the host, planned and running;
+    None where a container is the weight cache.
     """
 
     planned: tuple[PlannedService, ...]
@@ -87,6 +96,7 @@ class StackFacts:
     supervisor: Mapping[str, Any] | None
     weight_bytes: int | None
     starts: tuple[LastStart, ...]
+    processes: tuple[CacheProcess, CacheProcess] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,6 +118,7 @@ def find_differences(facts: StackFacts) -> tuple[Difference, ...]:
         for name in sorted(there.keys() - names)
     ]
     found += _held(facts)
+    found += _process(*facts.processes) if facts.processes is not None else ()
     for start in facts.starts:
         if start.outcome != "hit":
             current = f"{start.outcome}: {start.reason}" if start.reason else start.outcome
@@ -168,12 +179,21 @@ def _mounts(planned: PlannedService, running: RunningService) -> Iterator[Differ
             )
 
 
+def _process(planned: CacheProcess, running: CacheProcess) -> Iterator[Difference]:
+    yield from _pairs(WEIGHT_CACHE, ("user", str(running.user), str(planned.user)))
+    if running.command != planned.command:
+        sides = (running.command, planned.command), (planned.command, running.command)
+        current, desired = (" ".join(w for w in words if w not in other) for words, other in sides)
+        yield Difference(name=f"{WEIGHT_CACHE}: command", current=current, desired=desired)
+
+
 def _held(facts: StackFacts) -> Iterator[Difference]:
     status = facts.supervisor
     if status is None:
         yield Difference(name=f"{WEIGHT_CACHE}: status", current="no answer", desired="held")
         return
-    wanted = next((service.identity for service in facts.planned if service.name == WEIGHT_CACHE), None)
+    # Engines carry it as well: on the host there is no weight-cache service.
+    wanted = next((service.identity for service in facts.planned if service.identity), None)
     yield from _pairs(
         f"{WEIGHT_CACHE}: status",
         ("state", str(status.get("state")), "held"),

@@ -243,7 +243,9 @@ def check_shm(facts: DoctorFacts) -> Verdict:
     if wish is None or wish.shm_bytes is None:
         return NO_PLAN
     if wish.runs:
-        return skip("this project's weight cache runs with its own /dev/shm")
+        return skip("this project's weight cache runs and has what it needs")
+    if wish.host_cache is not None:
+        return _check_host_shm(wish.shm_bytes, facts.machine.dev_shm_bytes)
     sentence = f"the weight cache gets its own /dev/shm of {mebibytes(wish.shm_bytes)}"
     if available < wish.shm_bytes:
         return fail(
@@ -251,6 +253,27 @@ def check_shm(facts: DoctorFacts) -> Verdict:
             "stop something, or use a smaller model",
         )
     return ok(f"{sentence}; that of the host does not matter")
+
+
+def _check_host_shm(needed: int, there: int) -> Verdict:
+    sentence = (
+        f"the host's /dev/shm has {mebibytes(there)} in all, the weight cache may fill {mebibytes(needed)}"
+    )
+    if there < needed:
+        return fail(sentence, f"mount -o remount,size={needed} /dev/shm, or use a smaller model")
+    return ok(sentence)
+
+
+def check_host_cache(facts: DoctorFacts) -> Verdict:
+    cache = facts.wish.host_cache if facts.wish is not None else None
+    if cache is None:
+        return skip("the weight cache is a container")
+    if cache.state is None:
+        return fail(
+            f"the weight cache is a process of this host, and none answers at {cache.socket}",
+            f"systemctl start {cache.unit}; docs/host.md says how it is installed, `up` with which commands",
+        )
+    return ok(f"{cache.unit} answers: {cache.state}")
 
 
 def check_ports(facts: DoctorFacts) -> Verdict:
@@ -354,6 +377,7 @@ CHECKS: Final = (
     Check(name="memory", judge=check_memory, essential=True),
     Check(name="/dev/shm", judge=check_shm, essential=True),
     Check(name="ports", judge=check_ports, essential=True),
+    Check(name="host unit", judge=check_host_cache),
     Check(name="pid_max", judge=check_pid_max),
     Check(name="selinux", judge=check_selinux),
     Check(name="hub", judge=check_hub, essential=True),

@@ -58,10 +58,14 @@ class GpuHost:
 
 @dataclass(frozen=True, kw_only=True)
 class MachineFacts:
-    """Memory, disk and kernel. `selinux` is None on a kernel without it."""
+    """Memory, disk and kernel. `dev_shm_bytes` is the size of the host's own /dev/shm.
+
+    `selinux` is None on a kernel without it.
+    """
 
     memory_available_bytes: int
     disk_free_bytes: int | None
+    dev_shm_bytes: int
     pid_max: int | None
     selinux: Literal["enforcing", "permissive"] | None
 
@@ -77,13 +81,22 @@ class PortFacts:
 
 
 @dataclass(frozen=True, kw_only=True)
+class HostCacheFacts:
+    """The weight cache as a process of the host: its unit, its socket, its state (None: no answer)."""
+
+    unit: str
+    socket: str
+    state: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
 class WishFacts:
     """What the environment asks of the host. Bytes are None while no plan tells them.
 
     `memory_bytes` is one GPU's on `cuda` and the host's on `cpu`; `gpus` are UUIDs, or the first `gpu_count`
     when there are none; `cuda` is the CUDA version of the pinned image. `folder_problems` are of a local
     model. `runs` says that this project's weight cache or engine is up already: what they hold is in use for
-    a reason.
+    a reason. `host_cache` is None where a container is the weight cache.
     """
 
     environment: str
@@ -102,6 +115,7 @@ class WishFacts:
     on_disk: bool | None = None
     images_are_there: bool | None = None
     runs: bool = False
+    host_cache: HostCacheFacts | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,16 +24,19 @@ from warmops.doctor_facts import (
     DoctorFacts,
     EngineFacts,
     GpuHost,
+    HostCacheFacts,
     MachineFacts,
     PortFacts,
     WishFacts,
 )
 from warmops.doctor_gpu import gpu_host
 from warmops.doctor_hub import hub_facts
+from warmops.host_cache import HostCache
 from warmops.hostfacts import cdi_devices, memory_kib, port_problem
-from warmops.model import HUB_VOLUME, folder_problems
+from warmops.model import folder_problems
 from warmops.pins import read_pins
 from warmplan import Plan, Spec
+from warmplan.placement import HOST_HUB, HUB_VOLUME
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -66,6 +69,7 @@ def gather_facts(
             machine=MachineFacts(
                 memory_available_bytes=memory_kib("MemAvailable") * 1024,
                 disk_free_bytes=disk_free(Path(engine.folder)) if engine.folder else None,
+                dev_shm_bytes=shutil.disk_usage("/dev/shm").total,
                 pid_max=_number(Path("/proc/sys/kernel/pid_max")),
                 selinux=selinux_state(Path("/sys/fs/selinux/enforce")),
             ),
@@ -126,6 +130,10 @@ def wish_facts(docker: Docker, spec: Spec, plan: Plan | None) -> WishFacts:
     tags = sorted({service.image for service in plan.services}) if plan is not None else []
     looks = plan is not None or spec.model.offline
     images, volume = _images_and_volume(docker, tags) if looks else ([], None)
+    hub = Path(volume["Mountpoint"]) if volume is not None else None
+    if spec.weight_cache.on_host:
+        hub = Path(HOST_HUB) if Path(HOST_HUB).is_dir() else None
+    host_cache = _host_cache(spec)
     return WishFacts(
         environment=spec.environment,
         platform=spec.platform,
@@ -141,10 +149,14 @@ def wish_facts(docker: Docker, spec: Spec, plan: Plan | None) -> WishFacts:
         memory_bytes=needed_memory(plan) if plan is not None else None,
         shm_bytes=plan.weight_cache.shm_bytes if plan is not None else None,
         weight_bytes=plan.budget.weight_bytes if plan is not None else None,
-        on_disk=_on_disk(volume, plan) if looks else None,
+        on_disk=_on_disk(hub, plan) if looks else None,
         images_are_there=len(images) == len(tags) if plan is not None else None,
-        folder_problems=folder_problems(spec.model.name) if spec.model.is_local else (),
-        runs=any(container.service in (WEIGHT_CACHE, ENGINE) and container.running for container in own),
+        folder_problems=folder_problems(spec.model.name, on_host=spec.weight_cache.on_host)
+        if spec.model.is_local
+        else (),
+        runs=any(container.service in (WEIGHT_CACHE, ENGINE) and container.running for container in own)
+        or (host_cache is not None and host_cache.state is not None),
+        host_cache=host_cache,
     )
 
 
@@ -220,11 +232,18 @@ def _images_and_volume(docker: Docker, tags: list[str]) -> tuple[list[dict[str, 
     return [item for item in found if "RootFS" in item], volume
 
 
-def _on_disk(volume: Mapping[str, Any] | None, plan: Plan | None) -> bool | None:
-    """Whether the snapshot is in the hub volume; None when this user cannot look into it, or for what."""
-    if volume is None:
+def _host_cache(spec: Spec) -> HostCacheFacts | None:
+    if not spec.weight_cache.on_host:
+        return None
+    cache = HostCache(project=spec.project, port=spec.weight_cache.port)
+    state = (cache.status() or {}).get("state")
+    return HostCacheFacts(unit=cache.unit, socket=str(cache.socket), state=state)
+
+
+def _on_disk(folder: Path | None, plan: Plan | None) -> bool | None:
+    """Whether the snapshot is in the hub's folder; None when this user cannot look into it, or for what."""
+    if folder is None:
         return False
-    folder = Path(volume["Mountpoint"])
     if plan is None or plan.model.digest is None or not os.access(folder, os.R_OK | os.X_OK):
         return None
     path = Path(plan.model.path)

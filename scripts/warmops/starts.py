@@ -193,6 +193,9 @@ def stop_engine(project: Project) -> None:
 def start_engine(project: Project) -> None:
     """Start the stopped engine; a new container when the old one joined a namespace that is gone."""
     engine, cache = project.container(ENGINE), project.container(WEIGHT_CACHE)
+    if project.host_cache is not None and engine is not None:
+        project.docker.run("start", engine.id)
+        return
     if cache is None or not cache.running:
         raise failure("the weight cache does not run", f"make up PROJECT={project.name}", exit_code=1)
     if engine is None or (engine.joined_ipc is not None and engine.joined_ipc != cache.id):

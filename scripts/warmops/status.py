@@ -53,7 +53,9 @@ def gather(project: Project, settings: Remembered) -> dict[str, Any]:
     log = project.log(engine) if engine is not None else []
     evidence, crash = classify_start(log, ranks=settings.ranks), last_crash(log)
     serving = is_ready(settings.gateway_url)
-    advice = advise(containers, supervisor, evidence, serving=serving, project=project.name)
+    host = project.host_cache
+    unit = host.unit if host is not None else None
+    advice = advise(containers, supervisor, evidence, serving=serving, project=project.name, unit=unit)
     return {
         "project": project.name,
         "environment": settings.environment,
@@ -85,8 +87,12 @@ def advise(
     *,
     serving: bool,
     project: str,
+    unit: str | None = None,
 ) -> tuple[Advice, ...]:
-    """What is not right and the exact command for it; empty when all is well."""
+    """What is not right and the exact command for it; empty when all is well.
+
+    `unit` is the systemd unit that is the weight cache, None where a container is.
+    """
     there = {container.service: container for container in containers}
     bring_up = f"make up PROJECT={project}"
     found = [
@@ -97,9 +103,9 @@ def advise(
     found += [
         Advice(problem=f"there is no {name}", command=bring_up)
         for name in (WEIGHT_CACHE, ENGINE, "gateway")
-        if name not in there
+        if name not in there and not (name == WEIGHT_CACHE and unit is not None)
     ]
-    found += _advise_cache(there, supervisor, project)
+    found += _advise_cache(there, supervisor, project, unit)
     if evidence.mark("gave-up") is not None:
         sentence = evidence.sentence or "no reason given"
         found.append(
@@ -116,17 +122,22 @@ def advise(
 
 
 def _advise_cache(
-    there: Mapping[str, Container], supervisor: Mapping[str, Any] | None, project: str
+    there: Mapping[str, Container], supervisor: Mapping[str, Any] | None, project: str, unit: str | None
 ) -> list[Advice]:
     cache, engine = there.get(WEIGHT_CACHE), there.get(ENGINE)
     found = []
-    if cache is not None and cache.running and supervisor is None:
+    if unit is not None and supervisor is None:
+        problem = "the weight cache, a process of this host, does not answer"
+        found.append(Advice(problem=problem, command=f"sudo systemctl start {unit}"))
+    elif cache is not None and cache.running and supervisor is None:
         command = f"make logs SERVICE={WEIGHT_CACHE} PROJECT={project}"
         found.append(Advice(problem="the weight cache's supervisor does not answer", command=command))
     state = str((supervisor or {}).get("state", ""))
     reason = (supervisor or {}).get("reason") or (supervisor or {}).get("last_error") or "no reason given"
     if state == "failed":
         command = f"make down-all PROJECT={project} && make up PROJECT={project}"
+        if unit is not None:
+            command = f"sudo systemctl restart {unit}"
         found.append(Advice(problem=f"the weight cache gave up: {reason}", command=command))
     elif state == "waiting":
         found.append(

@@ -17,16 +17,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from warmops import doctor, preflight
+from warmops import doctor, host_cache, preflight
 from warmops.answers import Answer
 from warmops.changes import ENGINE, WEIGHT_CACHE, Changes
 from warmops.console import failure, heading, say, warn
 from warmops.docker import Docker
 from warmops.doctor_checks import CHECKS
 from warmops.host import ensure_docker
+from warmops.host_cache import HostCache
 from warmops.hostfacts import nvidia_is_usable, read_host
 from warmops.images import ensure_images
-from warmops.model import HUB_VOLUME, local_folder, store_for
+from warmops.model import local_folder, store_for
 from warmops.project import ROOT, Project, Remembered, write_remembered
 from warmops.running import carry_out, compare
 from warmops.secret_files import ensure_secrets
@@ -45,7 +46,9 @@ from warmplan import (
     read_pins,
     render_compose,
     render_plan,
+    render_unit,
 )
+from warmplan.placement import HUB_VOLUME
 from warmplan.spec import Override
 
 _COMMAND_LINE = "command line"
@@ -93,8 +96,9 @@ def run(arguments: argparse.Namespace) -> int:
         # The image tells its CUDA now, and the plan how much of a GPU must be free.
         doctor.require(docker, spec, plan=plan, leave_out=_NOT_OF_GPUS)
     times.note("model")
+    host = _require_host_cache(project, plan, spec)
     with _override_in_force(project, arguments.override):
-        changes = _look(project, plan, replace=arguments.replace_weights)
+        changes = _look(project, plan, replace=arguments.replace_weights, on_host=host is not None)
     settings = remember(project, plan, spec, overrides)
     bring_up(project, plan, changes)
     times.note("containers")
@@ -165,7 +169,20 @@ def _build_images(docker: Docker, spec: Spec, pins: Pins, *, disk_free: int | No
     ensure_images(docker, "cuda" if spec.platform == "cuda" else "cpu")
 
 
-def _look(project: Project, plan: Plan, *, replace: bool) -> Changes:
+def _require_host_cache(project: Project, plan: Plan, spec: Spec) -> HostCache | None:
+    """The weight cache on this host, which must hold what the plan wants; None where a container does."""
+    text = render_unit(plan)
+    if text is None:
+        project.unit_file.unlink(missing_ok=True)
+        return None
+    project.folder.mkdir(parents=True, exist_ok=True)
+    project.unit_file.write_text(text, encoding="utf-8")
+    cache = HostCache(project=project.name, port=spec.weight_cache.port)
+    host_cache.require(plan, cache, project.unit_file)
+    return cache
+
+
+def _look(project: Project, plan: Plan, *, replace: bool, on_host: bool) -> Changes:
     """Compare with what runs, touching nothing; unless something speaks against, the new file is in force."""
     project.folder.mkdir(parents=True, exist_ok=True)
     candidate = project.folder / "compose.next.yaml"
@@ -181,7 +198,7 @@ def _look(project: Project, plan: Plan, *, replace: bool) -> Changes:
         kept = changes.of(WEIGHT_CACHE)
         preflight.check_gpus(plan, project)
         preflight.check_memory(
-            plan, weights_are_held=kept is not None and kept.action in ("keep", "recreate")
+            plan, weights_are_held=on_host or (kept is not None and kept.action in ("keep", "recreate"))
         )
         candidate.replace(project.compose_file)
     finally:
@@ -239,6 +256,7 @@ def remember(project: Project, plan: Plan, spec: Spec, overrides: tuple[Override
         gateway_url=plan.api_url.removesuffix("/v1"),
         webui_url=_local_url(spec.open_webui.host, spec.open_webui.port) if spec.open_webui.enabled else None,
         needs_api_key=spec.gateway.api_key,
+        host_cache_port=spec.weight_cache.port if spec.weight_cache.on_host else None,
     )
     write_remembered(project.folder, settings)
     return settings
@@ -249,7 +267,7 @@ def bring_up(project: Project, plan: Plan, changes: Changes) -> None:
     made = ensure_secrets(project.secrets, plan.secrets)
     if made:
         say(f"made secrets: {', '.join(made)}")
-    if project.docker.inspect(HUB_VOLUME, "volume") is None:
+    if plan.unit is None and project.docker.inspect(HUB_VOLUME, "volume") is None:
         project.docker.run("volume", "create", HUB_VOLUME)
     healed = changes.services("start")
     if healed:

@@ -12,12 +12,13 @@ import json
 import tempfile
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from warmops.changes import ENGINES, WEIGHT_CACHE, Container
 from warmops.differences import (
+    CacheProcess,
     LastStart,
     MountFact,
     PlannedService,
@@ -32,7 +33,8 @@ from warmops.table import print_table
 from warmops.target import add_target, find_target
 from warmops.wanted import plan_wanted, read_wanted, settings_of
 from warmops.wishes import ENVIRONMENTS
-from warmplan import render_compose
+from warmplan import UserError, render_compose, render_unit
+from warmplan.unit_file import read_unit
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -58,17 +60,35 @@ def run(arguments: argparse.Namespace) -> int:
     return 1 if found else 0
 
 
-def planned_text(project: Project, settings: Remembered) -> tuple[str, str]:
-    """The Compose file that should be in force, and what it was made from."""
+@dataclass(frozen=True, kw_only=True)
+class Planned:
+    """The files that should be in force, and what they were made from; `unit` is None for a container."""
+
+    compose: str
+    unit: str | None
+    source: str
+
+
+def planned_text(project: Project, settings: Remembered) -> Planned:
+    """What should be in force: of the environment as it is now, else of the last `up`."""
     folder = ENVIRONMENTS / settings.environment
-    in_force = project.compose_file.read_text(encoding="utf-8")
     if not folder.is_dir():
-        return in_force, f"the file of the last `up` (there is no {folder.name} among the environments here)"
+        return _last_up(project, f"there is no {folder.name} among the environments here")
     wanted = read_wanted(folder, settings_of(settings))
     if wanted.model is None or wanted.model.digest is None:
-        model = wanted.spec.model.name
-        return in_force, f"the file of the last `up` (the lock of {folder.name} does not hold {model})"
-    return render_compose(plan_wanted(wanted)), f"the plan of {folder.name}"
+        return _last_up(project, f"the lock of {folder.name} does not hold {wanted.spec.model.name}")
+    plan = plan_wanted(wanted)
+    source = f"the plan of {folder.name}"
+    return Planned(compose=render_compose(plan), unit=render_unit(plan), source=source)
+
+
+def _last_up(project: Project, why: str) -> Planned:
+    unit = project.unit_file
+    return Planned(
+        compose=project.compose_file.read_text(encoding="utf-8"),
+        unit=unit.read_text(encoding="utf-8") if unit.exists() else None,
+        source=f"the file of the last `up` ({why})",
+    )
 
 
 def gather(project: Project, settings: Remembered) -> tuple[StackFacts, str]:
@@ -79,9 +99,9 @@ def gather(project: Project, settings: Remembered) -> tuple[StackFacts, str]:
     """
     with tempfile.TemporaryDirectory(prefix="warmstack-") as folder, ThreadPoolExecutor() as pool:
         asked_containers = pool.submit(project.inspected)
-        text, source = planned_text(project, settings)
+        planned = planned_text(project, settings)
         file = Path(folder) / "compose.yaml"
-        file.write_text(text, encoding="utf-8")
+        file.write_text(planned.compose, encoding="utf-8")
         asked_config = pool.submit(project.compose_with(file).config)
         shown = asked_containers.result()
         containers = {container.service: container for container in map(container_from, shown)}
@@ -99,13 +119,14 @@ def gather(project: Project, settings: Remembered) -> tuple[StackFacts, str]:
             planned=planned_services(config, asked_hashes.result(), images),
             running=tuple(running_service(item) for item in shown),
             supervisor=asked_status.result(),
-            weight_bytes=_weight_bytes(config),
+            weight_bytes=_weight_bytes(_cache_variables(config, planned.unit)),
+            processes=_processes(project, planned.unit),
             starts=tuple(
                 LastStart(service=name, outcome=found.result().outcome, reason=found.result().reason)
                 for name, found in asked_starts
             ),
         )
-        return facts, source
+        return facts, planned.source
 
 
 def _hashes(
@@ -193,9 +214,31 @@ def _planned_mounts(service: Mapping[str, Any], config: Mapping[str, Any]) -> fr
     return frozenset(found)
 
 
-def _weight_bytes(config: Mapping[str, Any]) -> int | None:
+def _cache_variables(config: Mapping[str, Any], unit: str | None) -> Mapping[str, str]:
+    """What the plan tells the supervisor, in the Compose file or in the unit."""
+    if unit is None:
+        return (config["services"].get(WEIGHT_CACHE) or {}).get("environment") or {}
+    pairs = (words[0].partition("=") for words in read_unit(unit)["Environment"])
+    return {name: value for name, _, value in pairs}
+
+
+def _processes(project: Project, unit: str | None) -> tuple[CacheProcess, CacheProcess] | None:
+    """The weight cache's process on the host as planned and as it runs; None where nobody can tell."""
+    host = project.host_cache
+    if host is None or unit is None:
+        return None
+    try:
+        running = host.process()
+    except UserError:
+        return None
+    found = read_unit(unit)
+    program, *words = found["ExecStart"][0]
+    planned = CacheProcess(user=int(found["User"][0][0]), command=(program.removeprefix(":"), *words))
+    return planned, CacheProcess(user=running.user, command=running.command)
+
+
+def _weight_bytes(variables: Mapping[str, str]) -> int | None:
     """What the ranks should hold together, as the plan told the supervisor."""
-    variables = (config["services"].get(WEIGHT_CACHE) or {}).get("environment") or {}
     rank, ranks = (int(variables.get(f"WARMSTACK_{name}") or 0) for name in ("WEIGHT_BYTES", "RANKS"))
     return rank * ranks or None
 

@@ -104,7 +104,7 @@ def _engine_is_ready(project: Project, settings: Remembered, progress: Progress)
         return True
     containers = {container.service: container for container in project.containers()}
     engine, cache = containers.get(ENGINE), containers.get(WEIGHT_CACHE)
-    if engine is None or cache is None:
+    if engine is None or (cache is None and project.host_cache is None):
         raise failure(
             "the engine or the weight cache is gone", f"make up PROJECT={project.name}", exit_code=1
         )
@@ -114,10 +114,10 @@ def _engine_is_ready(project: Project, settings: Remembered, progress: Progress)
     progress.show(f"weight cache: {describe_cache(status)} | engine: {describe_engine(evidence)}")
     if status is not None and status.get("state") == "failed":
         sentence = status.get("reason") or status.get("last_error") or "no reason given"
-        raise _gave_up(project, "weight-cache", str(sentence), project.log(cache))
+        raise _cache_gave_up(project, str(sentence), cache)
     if evidence.mark("gave-up") is not None:
         raise _gave_up(project, "vllm", evidence.sentence or "no reason given", log)
-    for container in (cache, engine):
+    for container in filter(None, (cache, engine)):
         # A first process that cannot even start is started again and again by the restart policy.
         if container.state in ("exited", "dead") or container.restarts > _MAX_CONTAINER_RESTARTS:
             sentence = f"its container ended with code {container.exit_code}"
@@ -146,6 +146,14 @@ def _await(done: Callable[[], bool], project: Project) -> None:
             hint = f"make status PROJECT={project.name}"
             raise failure(f"the stack was not ready within {_PATIENCE_SECONDS:.0f} s", hint, exit_code=1)
         time.sleep(_LOOK_SECONDS)
+
+
+def _cache_gave_up(project: Project, sentence: str, cache: Container | None) -> Exception:
+    host = project.host_cache
+    if host is None:
+        return _gave_up(project, WEIGHT_CACHE, sentence, project.log(cache) if cache is not None else [])
+    hint = f"journalctl -u {host.unit}; then sudo systemctl restart {host.unit}"
+    return failure(f"the weight cache does not hold the weights: {sentence}", hint, exit_code=1)
 
 
 def _gave_up(project: Project, service: str, sentence: str, log: list[LogLine]) -> Exception:

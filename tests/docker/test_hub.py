@@ -18,9 +18,10 @@ import pytest
 from support.hub import TOKEN, Commit, Hub, serving
 from support.stack import docker, running_stack, warm
 from warmops.docker import Docker
-from warmops.model import HUB_VOLUME, ModelStore
+from warmops.model import ModelStore
 from warmops.pins import read_pins
 from warmplan import UserError, read_lock
+from warmplan.placement import HUB_VOLUME
 
 MIB = 1024**2
 ORGANISATION = f"wstest-{os.getpid()}"

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from warmops.differences import (
+    CacheProcess,
     Difference,
     LastStart,
     MountFact,
@@ -57,6 +58,7 @@ ENGINE = replace(
     started_at=2.0,
 )
 HIT = LastStart(service="vllm", outcome="hit", reason=None)
+PROCESS = CacheProcess(user=10001, command=("python", "--dtype=bfloat16"))
 STATUS: dict[str, Any] = {"state": "held", "identity": "id", "bytes_held": 1000}
 GOOD = StackFacts(
     planned=(PLANNED_CACHE, PLANNED_ENGINE),
@@ -79,6 +81,10 @@ def with_start(**changes: Any) -> StackFacts:
     return replace(GOOD, starts=(replace(HIT, **changes),))
 
 
+def with_process(**changes: Any) -> StackFacts:
+    return replace(GOOD, processes=(PROCESS, replace(PROCESS, **changes)))
+
+
 def planned_engine(**changes: Any) -> StackFacts:
     return replace(GOOD, planned=(PLANNED_CACHE, replace(PLANNED_ENGINE, **changes)))
 
@@ -90,6 +96,7 @@ def planned_engine(**changes: Any) -> StackFacts:
         with_engine(config_hash="h2"),
         with_status(bytes_held=999),
         replace(GOOD, weight_bytes=None),
+        replace(GOOD, processes=(PROCESS, PROCESS)),
         replace(GOOD, running=(ENGINE, CACHE)),
     ],
 )
@@ -141,6 +148,13 @@ def test_all_as_planned(facts: StackFacts) -> None:
         (replace(GOOD, supervisor=None), "weight-cache: status", "no answer", "held"),
         (with_status(state="loading"), "weight-cache: status: state", "loading", "held"),
         (with_status(identity="other"), "weight-cache: status: identity", "other", "id"),
+        (with_process(user=0), "weight-cache: user", "0", "10001"),
+        (
+            with_process(command=("python", "--dtype=auto", "--x")),
+            "weight-cache: command",
+            "--dtype=auto --x",
+            "--dtype=bfloat16",
+        ),
         (with_status(bytes_held=980), "weight-cache: bytes held", "980", "1000 or more"),
         (with_start(outcome="miss", reason="mismatch"), "vllm: last start", "miss: mismatch", "hit"),
         (with_start(outcome="unknown"), "vllm: last start", "unknown", "hit"),

@@ -15,6 +15,7 @@ from warmops.doctor_facts import (
     Gpu,
     GpuHost,
     GpuProcess,
+    HostCacheFacts,
     HubFacts,
     MachineFacts,
     PortFacts,
@@ -38,7 +39,11 @@ SERVER = DoctorFacts(
     engine=ENGINE,
     gpu=GpuHost(driver="580.95.05", gpus=(GPU, replace(GPU, uuid="GPU-2"))),
     machine=MachineFacts(
-        memory_available_bytes=100 * GIB, disk_free_bytes=500 * GIB, pid_max=4194304, selinux=None
+        memory_available_bytes=100 * GIB,
+        disk_free_bytes=500 * GIB,
+        dev_shm_bytes=64 * GIB,
+        pid_max=4194304,
+        selinux=None,
     ),
     hub=HubFacts(asked="https://hub.example", token="set"),
     wish=WishFacts(
@@ -97,7 +102,8 @@ def test_a_host_on_which_nothing_is_wrong(facts: DoctorFacts) -> None:
 
 
 def test_what_is_skipped_on_a_gpu_server() -> None:
-    assert [found.name for found in judge_all(SERVER) if found.level == "skip"] == ["model folder", "memory"]
+    skipped = [found.name for found in judge_all(SERVER) if found.level == "skip"]
+    assert skipped == ["model folder", "memory", "host unit"]
 
 
 HELD = replace(
@@ -110,6 +116,8 @@ DOWN = EngineFacts(problem="Cannot connect to the Docker daemon", compose="5.6.1
 NO_NVIDIA = engine(runtimes=("runc",))
 BY_CDI = engine(runtimes=("runc",), cdi_devices=("nvidia.com/gpu=0",))
 OTHERS = wish(gpu_count=2, gpus=("GPU-9", "GPU-1"))
+UNIT = HostCacheFacts(unit="u.service", socket="/s", state="held")
+NO_UNIT = replace(UNIT, state=None)
 GONE = wish(is_local=True, model="/m", folder_problems=("there is no folder /m",))
 LITTLE_DISK = machine(disk_free_bytes=16 * GIB)
 WRONG = [
@@ -134,6 +142,8 @@ WRONG = [
         (machine(LAPTOP, memory_available_bytes=3 * GIB), "memory", "fail", "4,096 MiB are planned", "stop"),
         (machine(memory_available_bytes=GIB), "/dev/shm", "fail", "1,024 MiB are available", "smaller model"),
         (wish(ports=(TAKEN,)), "ports", "fail", "127.0.0.1:8000 is in use", "make up PORT=8001"),
+        (wish(machine(dev_shm_bytes=GIB), host_cache=UNIT), "/dev/shm", "fail", "1,024 MiB", "remount"),
+        (wish(host_cache=NO_UNIT), "host unit", "fail", "none answers at /s", "systemctl start u.service"),
         (machine(pid_max=4096), "pid_max", "warn", "kernel.pid_max is 4096", "sysctl"),
         (
             engine(machine(selinux="enforcing"), security_options=("name=selinux",)),
@@ -192,6 +202,8 @@ def test_what_cannot_be_told_is_skipped(facts: DoctorFacts, name: str, words: st
         (wish(gpus=("GPU-2",)), "gpu memory", "are free on each GPU"),
         (wish(machine(disk_free_bytes=2 * GIB), on_disk=True), "disk", "needed for logs and volumes"),
         (wish(hub(problem="timeout"), on_disk=True), "hub", "the model is on disk"),
+        (wish(host_cache=UNIT), "host unit", "u.service answers: held"),
+        (wish(host_cache=UNIT), "/dev/shm", "the host's /dev/shm has 65,536 MiB in all"),
         (wish(offline=True, on_disk=True), "hub", "no hub is asked, and the model is on disk"),
         (wish(offline=True, on_disk=None), "hub", "so the model must be on disk"),
         (machine(selinux="enforcing"), "selinux", "enforcing, not used by Docker"),
@@ -233,5 +245,5 @@ def test_the_list_can_be_pasted() -> None:
     line = "fail  ports         127.0.0.1:8000 is in use"
     assert line in lines
     assert lines[lines.index(line) + 1].endswith("make up PORT=8001")
-    assert lines[-1] == "15 ok, 0 warn, 1 fail, 2 skip"
+    assert lines[-1] == "15 ok, 0 warn, 1 fail, 3 skip"
     assert not any("\x1b" in line for line in lines)

@@ -14,9 +14,9 @@ import pytest
 from support.wishes import PINS, spec_of
 from warmops import lock
 from warmops.docker import Completed, Docker
-from warmops.model import HUB_VOLUME
 from warmops.project import ROOT
 from warmplan import LockChange, UserError, read_lock
+from warmplan.placement import HUB_VOLUME
 
 CPU_IMAGE, CUDA_IMAGE = "warmstack/vllm:0.32.0-cpu", "warmstack/vllm:0.33.0-cuda"
 CPU = "platform: cpu\nmodel: {name: Org/Model}\n"

@@ -47,3 +47,12 @@ def test_what_the_containers_cannot_read(tmp_path: Path) -> None:
     assert "cannot be read by user 10001" in folder_problems(str(tmp_path))[0]
     tmp_path.chmod(0o700)
     assert unreadable_files(str(tmp_path))[0] == tmp_path
+
+
+def test_a_process_of_the_host_goes_through_the_folders_above(tmp_path: Path) -> None:
+    model = tmp_path / "closed" / "model"
+    model.mkdir(parents=True)
+    model.chmod(0o755)
+    assert folder_problems(str(model)) == ()
+    model.parent.chmod(0o700)
+    assert f"{model.parent} cannot be read by user 10001" in folder_problems(str(model), on_host=True)

@@ -66,6 +66,24 @@ def test_advice(
     assert "PROJECT=p" in found[0].command
 
 
+@pytest.mark.parametrize(
+    ("supervisor", "words", "command"),
+    [
+        (HELD, None, None),
+        (None, "a process of this host, does not answer", "sudo systemctl start u.service"),
+        ({"state": "failed", "reason": "ENOSPC"}, "gave up: ENOSPC", "sudo systemctl restart u.service"),
+        ({"state": "waiting", "reason": "no room"}, "waits: no room", "make restart PROJECT=p"),
+    ],
+)
+def test_advice_where_the_host_runs_the_weight_cache(
+    supervisor: dict[str, Any] | None, words: str | None, command: str | None
+) -> None:
+    engine = replace(ENGINE, joined_ipc=None)
+    found = advise([engine, GATEWAY], supervisor, HIT, serving=True, project="p", unit="u.service")
+    assert [advice.command for advice in found] == ([] if command is None else [command])
+    assert all(words is not None and words in advice.problem for advice in found)
+
+
 ANSWER = Answer(
     text="Paris.",
     model="m",

@@ -177,6 +177,6 @@ def test_without_a_lock_the_file_of_the_last_up_counts(
 ) -> None:
     settings = Remembered(**{**vars(SETTINGS), "environment": environment, "overrides": overrides})
     project = project_on(Stack(state=tmp_path))
-    text, said = planned_text(project, settings)
-    assert text == COMMITTED
-    assert source in said
+    planned = planned_text(project, settings)
+    assert (planned.compose, planned.unit) == (COMMITTED, None)
+    assert source in planned.source
