@@ -38,6 +38,11 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.repeat < 1:
         raise failure(f"repeat: {arguments.repeat} is not a count", "give 1 or more", exit_code=2)
     project, settings = find_target(arguments)
+    if project.host_cache is not None:
+        hint = f"make restart PROJECT={project.name} recycles the engine and proves what happened"
+        raise failure(
+            "drills kill by id inside the weight-cache container, and there is none", hint, exit_code=2
+        )
     require_weight_cache(project)
     started_at = utc_now()
     runs: list[Run] = []

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import shlex
+import shutil
 import sys
 import time
 from collections.abc import Iterator
@@ -176,9 +177,11 @@ def _require_host_cache(project: Project, plan: Plan, spec: Spec) -> HostCache |
         project.unit_file.unlink(missing_ok=True)
         return None
     project.folder.mkdir(parents=True, exist_ok=True)
-    project.unit_file.write_text(text, encoding="utf-8")
+    candidate = project.folder / "weight-cache.next.service"
+    candidate.write_text(text, encoding="utf-8")
     cache = HostCache(project=project.name, port=spec.weight_cache.port)
-    host_cache.require(plan, cache, project.unit_file)
+    host_cache.require(plan, cache, candidate)
+    shutil.copyfile(candidate, project.unit_file)
     return cache
 
 

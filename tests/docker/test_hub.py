@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from support.checkpoints import copy_chat_model
 from support.hub import TOKEN, Commit, Hub, serving
 from support.stack import docker, running_stack, warm
 from warmops.docker import Docker
@@ -214,23 +215,13 @@ def test_up_of_a_gated_model_without_a_token(
 
 def test_up_fetches_from_the_hub_and_answers(hub: Hub, tmp_path: Path) -> None:
     """The small chat model, served by this hub under another name."""
-    name = read_pins().model_package_model
-    found = ModelStore(docker=Docker(), image=IMAGE).find(name, "main")
-    assert found is not None
-    hub.models[CHAT] = {"main": Commit(files=read_files(found["path"], tmp_path / "files"))}
+    digest = copy_chat_model(tmp_path / "files")
+    files = {path.name: path.read_bytes() for path in (tmp_path / "files").iterdir()}
+    hub.models[CHAT] = {"main": Commit(files=files)}
     folder = environment(tmp_path / "mine", hub, model=CHAT, extra="  dtype: bfloat16\n")
     sizes = "engine: {max_model_len: 2048, kv_cache: {gib: 0.125}}\nopen_webui: {enabled: false}\n"
     (folder / "environment.yaml").write_text((folder / "environment.yaml").read_text() + sizes)
     with running_stack(name=f"hub{os.getpid()}", env=str(folder)) as stack:
         assert "Paris" in stack.ask()
-        assert stack.service_environment("vllm")["WARMSTACK_MODEL_DIGEST"] == found["digest"]
+        assert stack.service_environment("vllm")["WARMSTACK_MODEL_DIGEST"] == digest
         assert any(path.endswith("model.safetensors") for _, path, _ in hub.asked)
-
-
-def read_files(snapshot: str, folder: Path) -> dict[str, bytes]:
-    """The files of a snapshot in the hub volume."""
-    folder.mkdir()
-    folder.chmod(0o777)
-    mounts = ("--volume", f"{HUB_VOLUME}:/hub:ro", "--volume", f"{folder}:/out")
-    docker("run", "--rm", *mounts, "--entrypoint", "sh", IMAGE, "-c", f"cp {snapshot}/* /out/")
-    return {path.name: path.read_bytes() for path in folder.iterdir()}

