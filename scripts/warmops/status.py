@@ -16,6 +16,7 @@ from rich.table import Table
 
 from warmops.answers import is_ready
 from warmops.changes import ENGINE, WEIGHT_CACHE, Container
+from warmops.docker import Docker
 from warmops.evidence import StartEvidence, classify_start, last_crash
 from warmops.project import Project, Remembered
 from warmops.target import add_target, find_target
@@ -55,7 +56,10 @@ def gather(project: Project, settings: Remembered) -> dict[str, Any]:
     serving = is_ready(settings.gateway_url)
     host = project.host_cache
     unit = host.unit if host is not None else None
-    advice = advise(containers, supervisor, evidence, serving=serving, project=project.name, unit=unit)
+    lost = services_without_gpu(project.docker, containers) if settings.platform == "cuda" else ()
+    advice = advise(
+        containers, supervisor, evidence, serving=serving, project=project.name, unit=unit, lost=lost
+    )
     return {
         "project": project.name,
         "environment": settings.environment,
@@ -88,10 +92,12 @@ def advise(
     serving: bool,
     project: str,
     unit: str | None = None,
+    lost: Sequence[str] = (),
 ) -> tuple[Advice, ...]:
     """What is not right and the exact command for it; empty when all is well.
 
-    `unit` is the systemd unit that is the weight cache, None where a container is.
+    `unit` is the systemd unit that is the weight cache, None where a container is. `lost` are services whose
+    container may not open its GPUs any more.
     """
     there = {container.service: container for container in containers}
     bring_up = f"make up PROJECT={project}"
@@ -104,6 +110,15 @@ def advise(
         Advice(problem=f"there is no {name}", command=bring_up)
         for name in (WEIGHT_CACHE, ENGINE, "gateway")
         if name not in there and not (name == WEIGHT_CACHE and unit is not None)
+    ]
+    found += [
+        Advice(
+            problem=f"{name} has lost its GPU (as a systemd reload does; make doctor names the lasting fix)",
+            command=f"make down-all PROJECT={project} && {bring_up}"
+            if name == WEIGHT_CACHE
+            else f"make restart PROJECT={project}",
+        )
+        for name in lost
     ]
     found += _advise_cache(there, supervisor, project, unit)
     if evidence.mark("gave-up") is not None:
@@ -160,6 +175,21 @@ def _advise_cache(
         )
         found.append(Advice(problem=problem, command=f"make up PROJECT={project}"))
     return found
+
+
+def services_without_gpu(docker: Docker, containers: Sequence[Container]) -> tuple[str, ...]:
+    """Services whose container has NVIDIA's device files and may not open them.
+
+    The device rules of its cgroup are gone then: what runs goes on, what starts fails with `Failed to
+    initialize NVML: Unknown Error`.
+    """
+    script = 'for file in /dev/nvidiactl /dev/nvidia[0-9]*; do [ ! -e "$file" ] || : <"$file"; done'
+    return tuple(
+        container.service
+        for container in containers
+        if container.running
+        and "Operation not permitted" in docker.execute(container.id, "sh", "-c", script, check=False).stderr
+    )
 
 
 def _identity(containers: Sequence[Container], supervisor: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -38,6 +38,7 @@ def newest_report(stack: Stack) -> Path:
 
 
 def test_every_drill_passes_with_evidence(stack: Stack) -> None:
+    """Cases 18, 20 and 28."""
     code, report = drill(stack)
     assert failed(report) == []
     assert code == 0

@@ -71,7 +71,7 @@ def host() -> Iterator[Host]:
         (folder / "mine").mkdir()
         (folder / "mine" / "environment.yaml").write_text(
             f"platform: cpu\nmodel: {{name: {folder}/model, dtype: bfloat16}}\n"
-            "engine: {max_model_len: 2048, kv_cache: {gib: 0.125}, roll: false}\n"
+            "engine: {max_model_len: 2048, kv_cache: {gib: 0.125}, roll: false, max_restarts: 1}\n"
             f"weight_cache: {{placement: host, port: {found.port}}}\nopen_webui: {{enabled: false}}\n"
         )
         yield found
@@ -167,6 +167,23 @@ def test_other_weights_are_not_dropped(serving: Host) -> None:
     assert f"sudo systemctl restart {serving.cache.unit}" in done.stderr
     assert "Paris" in serving.stack.ask()
     serving.stack.up()
+
+
+def test_a_folder_retrained_in_place_is_a_refused_miss(serving: Host) -> None:
+    """Case 11: never the old weights."""
+    weights = serving.opt.parent / "model" / "model.safetensors"
+    right = weights.read_bytes()
+    weights.write_bytes(right[:-1] + bytes([right[-1] ^ 1]))
+    try:
+        done = serving.stack.warm("restart", "--json", check=False)
+        report = json.loads(done.stdout)
+        assert (done.returncode, report["outcome"], report["reason"]) == (1, "miss", "mismatch")
+        assert "was changed while its weights are cached" in report["sentence"]
+    finally:
+        weights.write_bytes(right)
+    docker("restart", serving.stack.container("vllm"))
+    serving.stack.wait_ready()
+    assert json.loads(serving.stack.warm("status", "--json").stdout)["engine"]["outcome"] == "hit"
 
 
 def test_drills_are_refused(serving: Host) -> None:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
 
-from support.stack import ROOT, Stack, warm
+from support.stack import ROOT, Stack, docker, warm
+from warmops.changes import Container
+from warmops.docker import Docker
+from warmops.pins import read_pins
+from warmops.status import services_without_gpu
 from warmplan import read_lock
 
 CPU = ROOT / "compose" / "environments" / "cpu"
@@ -62,3 +67,23 @@ def test_lock_offline_takes_the_snapshot_on_disk(stack: Stack, tmp_path: Path) -
     assert made.digest == stack.service_environment("weight-cache")["WARMSTACK_MODEL_DIGEST"]
     assert dict(made.files).keys() == {"config.json", "model.safetensors"}
     assert json.loads(warm("lock", "--env", str(folder), "--offline", "--json").stdout)["changes"] == []
+
+
+def test_a_container_that_may_not_open_its_gpu_is_seen() -> None:
+    """Case 27, with another device file in the place of NVIDIA's: what no rule allows cannot be opened."""
+    name, image = f"wstest-gpu{os.getpid()}", f"warmstack/vllm:{read_pins().vllm_cpu_version}-cpu"
+    idle = ("run", "--detach", "--rm", "--user", "0", "--network", "none", "--entrypoint", "sleep")
+    made = [
+        docker(
+            *idle, "--name", f"{name}-lost", "--volume", "/dev/net/tun:/dev/nvidiactl", image, "600"
+        ).strip(),
+        docker(*idle, "--name", f"{name}-cpu", image, "600").strip(),
+    ]
+    try:
+        containers = [
+            Container(service=service, id=id_, state="running", config_hash="", image_id="")
+            for service, id_ in zip(("lost", "cpu"), made, strict=True)
+        ]
+        assert services_without_gpu(Docker(), containers) == ("lost",)
+    finally:
+        docker("rm", "--force", *made)

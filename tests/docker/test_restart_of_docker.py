@@ -1,4 +1,7 @@
-"""A restart of the Docker engine, as an upgrade of its package does it: the stack serves again by itself."""
+"""A restart of the Docker engine, as an upgrade of its package does it: the stack serves again by itself.
+
+Case 16: Docker starts containers in any order.
+"""
 
 from __future__ import annotations
 

@@ -29,6 +29,7 @@ def test_the_stack_answers(stack: Stack) -> None:
 
 
 def test_a_second_up_touches_nothing_and_is_quick(stack: Stack) -> None:
+    """Case 30."""
     before = identities(stack)
     begun = time.monotonic()
     done = stack.up()
@@ -104,6 +105,7 @@ def test_a_killed_engine_is_healed_by_up(stack: Stack) -> None:
 
 
 def test_a_killed_weight_cache_is_healed_by_up(stack: Stack) -> None:
+    """Case 17."""
     docker("kill", stack.container("weight-cache"))
     # The engine lives on in its own PID namespace, with the memory that it mapped.
     assert "Paris" in stack.ask()
@@ -114,6 +116,7 @@ def test_a_killed_weight_cache_is_healed_by_up(stack: Stack) -> None:
 
 
 def test_down_keeps_the_weights_and_the_next_up_is_warm(stack: Stack) -> None:
+    """Case 23."""
     cache = identities(stack)["weight-cache"]
     done = stack.warm("down")
     assert "stays and holds" in done.stderr

@@ -1,4 +1,6 @@
-"""Two checkpoints of one layout: an engine of the second never answers with the weights of the first."""
+"""Two checkpoints of one layout: an engine of the second never answers with the weights of the first
+(case 10).
+"""
 
 from __future__ import annotations
 

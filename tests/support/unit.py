@@ -22,7 +22,7 @@ exec setpriv --reuid "$1" --regid "$2" --clear-groups --no-new-privs "${@:3}"
 
 @contextmanager
 def running_unit(text: str, *, opt: Path, log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """The unit's process, for root; ended as systemd does it, by SIGTERM to it alone. `opt` stands for /opt."""
+    """The unit as a process, for root; ended by SIGTERM to it alone, as by systemd. `opt` stands for /opt."""
     unit = read_unit(text)
     user, group = unit["User"][0][0], unit["Group"][0][0]
     program, *words = unit["ExecStart"][0]

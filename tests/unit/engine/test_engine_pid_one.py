@@ -27,6 +27,7 @@ def test_a_start_says_what_happens_and_ends_when_asked(tmp_path: Path) -> None:
 
 
 def test_a_clean_exit_is_a_crash_and_what_it_left_is_removed(tmp_path: Path) -> None:
+    """Cases 20 and 29."""
     with engine(tmp_path, {"die_file": str(tmp_path / "die"), "orphan": True}) as running:
         running.wait_for("ready")
         before = running.below()
@@ -42,6 +43,7 @@ def test_a_clean_exit_is_a_crash_and_what_it_left_is_removed(tmp_path: Path) -> 
 
 
 def test_wrong_configuration_is_bounded_and_named(tmp_path: Path) -> None:
+    """Case 19."""
     wish = {"lines": ["vllm serve: error: unrecognized arguments: --nope"], "exit": 2}
     with engine(tmp_path, wish) as running:
         gave_up = running.wait_for("gave-up")
@@ -87,6 +89,7 @@ def test_on_miss_disk_starts_without_the_weight_cache(tmp_path: Path) -> None:
 
 
 def test_stop_while_it_ignores_sigterm(tmp_path: Path) -> None:
+    """Case 20."""
     with engine(tmp_path, {"ignore_term": True}) as running:
         running.wait_for("ready")
         assert running.end() == 0
@@ -94,6 +97,7 @@ def test_stop_while_it_ignores_sigterm(tmp_path: Path) -> None:
 
 
 def test_a_hung_engine_is_dead(tmp_path: Path) -> None:
+    """Case 29."""
     with engine(tmp_path, {"running": 1}, WARMSTACK_HANG_SECONDS="1") as running:
         end = running.wait_for("engine-exit")
         assert "has 1 requests and made no token for" in end["sentence"]

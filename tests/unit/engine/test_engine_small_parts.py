@@ -62,6 +62,7 @@ def test_without_weight_cache(before: str, after: str) -> None:
     ],
 )
 def test_threads_needed(last: int, highest: int, ranks: tuple[int, ...], pid_max: int, needed: int) -> None:
+    """Case 21."""
     assert threads_needed(last=last, highest=highest, ranks=ranks, pid_max=pid_max) == needed
 
 
@@ -74,6 +75,7 @@ def test_threads_needed_says_when_it_is_not_possible() -> None:
     ("pid", "ranks", "does"), [(432, (412,), False), (412, (412,), True), (400, (412,), True), (9, (), False)]
 )
 def test_collides(pid: int, ranks: tuple[int, ...], does: bool) -> None:
+    """Case 21."""
     assert collides(pid, ranks) is does
 
 

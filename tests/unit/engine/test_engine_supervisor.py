@@ -81,6 +81,7 @@ def test_held_when_bytes_and_digest_are_confirmed(tmp_path: Path) -> None:
 
 
 def test_a_killed_child_is_replaced(tmp_path: Path) -> None:
+    """Case 18."""
     with supervisor(tmp_path, {}) as one:
         one.wait_for("held")
         first = child_of(one)
@@ -93,6 +94,7 @@ def test_a_killed_child_is_replaced(tmp_path: Path) -> None:
 
 
 def test_degraded_while_no_child_holds_what_was_held(tmp_path: Path) -> None:
+    """Case 18."""
     with supervisor(tmp_path, {"bytes_file": str(_bytes(tmp_path, 1000))}) as one:
         one.wait_for("held")
         _bytes(tmp_path, 0)  # the next child comes up and holds nothing
@@ -102,6 +104,7 @@ def test_degraded_while_no_child_holds_what_was_held(tmp_path: Path) -> None:
 
 
 def test_released_weights_are_loaded_anew(tmp_path: Path) -> None:
+    """Case 33: vLLM's own health stays 200 after a release."""
     with supervisor(tmp_path, {"bytes_file": str(_bytes(tmp_path, 1000))}) as one:
         one.wait_for("held")
         _bytes(tmp_path, 0)
@@ -127,6 +130,7 @@ def test_another_digest_is_never_held(tmp_path: Path) -> None:
 
 
 def test_failed_loads_are_bounded_and_the_last_error_is_named(tmp_path: Path) -> None:
+    """Case 19."""
     with supervisor(tmp_path, {"lines": ["OSError: [Errno 28] No space left"], "exit": 1}) as one:
         shown = one.wait_for("failed")
         assert shown["reason"] == (
@@ -137,6 +141,7 @@ def test_failed_loads_are_bounded_and_the_last_error_is_named(tmp_path: Path) ->
 
 
 def test_weights_that_never_fit_are_not_loaded(tmp_path: Path) -> None:
+    """Case 22."""
     with supervisor(tmp_path, {}, WARMSTACK_WEIGHT_BYTES=str(2**60)) as one:
         shown = one.wait_for("failed")
         assert shown["reason"].startswith("/dev/shm has ")

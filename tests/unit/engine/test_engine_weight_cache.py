@@ -94,6 +94,7 @@ def test_held_for_this_identity_is_usable() -> None:
 
 
 def test_files(tmp_path: Path) -> None:
+    """Case 11: a folder that was changed while its weights are cached is a miss that says so."""
     folder = make_model(tmp_path / "m")
     digest = read_digest(folder)
     mine = settings(WARMSTACK_MODEL_PATH=str(folder), WARMSTACK_MODEL_DIGEST=digest)

@@ -55,6 +55,7 @@ GATEWAY = Container(
     ],
 )  # fmt: skip
 def test_decision(there: list[Container], weight_cache: str, engine: str, gateway: str, drops: bool) -> None:
+    """Cases 5, 17 and 30."""
     changes = decide(WANT, there)
     found = {item.service: item.action for item in changes.items}
     assert found == {"weight-cache": weight_cache, "vllm": engine, "gateway": gateway}

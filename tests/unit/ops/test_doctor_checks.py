@@ -163,6 +163,7 @@ WRONG = [
 def test_what_is_wrong_is_said_with_its_fix(
     facts: DoctorFacts, name: str, level: str, words: str, fix: str
 ) -> None:
+    """Cases 15, 26 and 27 among others."""
     found = finding(facts, name)
     assert found.level == level
     assert words in found.sentence

@@ -72,6 +72,7 @@ def test_a_good_daemon_kill_passes() -> None:
     ],
 )  # fmt: skip
 def test_each_expectation_can_fail(change: dict[str, object], names: list[str]) -> None:
+    """Case 28: growth of shared memory, of open files and of the daemon fails a drill."""
     assert failed("engine-restart", replace(GOOD, **change)) == names  # type: ignore[arg-type]
 
 

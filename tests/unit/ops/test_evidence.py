@@ -72,6 +72,7 @@ FROM_DISK = "weights were read from disk and the weight cache was not asked"
     ],
 )  # fmt: skip
 def test_outcome(lines: list[str], outcome: str, reason: str | None, after_miss: str | None) -> None:
+    """Case 31."""
     evidence = classify_start([LogLine(text=text) for text in lines])
     assert (evidence.outcome, evidence.reason, evidence.after_miss) == (outcome, reason, after_miss)
 
@@ -84,6 +85,7 @@ def test_every_rank_must_have_mapped() -> None:
 
 
 def test_figures_come_from_the_last_start() -> None:
+    """Case 32: the daemon logs its line once, whatever happens afterwards."""
     evidence = classify_start(
         [
             LogLine(text=text, t=t)

@@ -170,6 +170,7 @@ def test_a_folder_that_was_retrained_gets_another_digest(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
+    """Case 11."""
     folder, model = local_environment
     monkeypatch.setattr("warmops.model.STATE", tmp_path / "state")
     monkeypatch.setattr(lock, "Docker", docker_with)

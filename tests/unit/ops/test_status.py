@@ -57,6 +57,7 @@ def test_advice(
     words: str | None,
     command: str | None,
 ) -> None:
+    """Case 17 among others: a stale namespace is explained."""
     found = advise(containers, supervisor, evidence, serving=serving, project="p")
     if words is None or command is None:
         assert found == ()
@@ -82,6 +83,16 @@ def test_advice_where_the_host_runs_the_weight_cache(
     found = advise([engine, GATEWAY], supervisor, HIT, serving=True, project="p", unit="u.service")
     assert [advice.command for advice in found] == ([] if command is None else [command])
     assert all(words is not None and words in advice.problem for advice in found)
+
+
+def test_a_lost_gpu_is_seen() -> None:
+    """Case 27."""
+    found = advise(ALL, HELD, HIT, serving=True, project="p", lost=("weight-cache", "vllm"))
+    assert [advice.command for advice in found] == [
+        "make down-all PROJECT=p && make up PROJECT=p",
+        "make restart PROJECT=p",
+    ]
+    assert all("has lost its GPU" in advice.problem for advice in found)
 
 
 ANSWER = Answer(

@@ -14,6 +14,7 @@ def identity(text: str = CUDA, digest: str | None = LOCKED.digest, vllm: str = "
 
 
 def test_two_fine_tunes_of_one_architecture_differ() -> None:
+    """Case 10."""
     assert identity(digest="11" * 32).value != identity(digest="22" * 32).value
 
 

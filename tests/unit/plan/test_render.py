@@ -121,6 +121,7 @@ def test_without_chat_nothing_of_it_is_there() -> None:
 
 
 def test_compile_volume_names_image_and_architecture() -> None:
+    """Case 41."""
     plan = plan_of(CUDA.replace("80}", "80, architecture: sm90}"))
     assert plan.compile_volumes[0] == "compile-0.33.0-cuda-sm90"
     stack = content(plan)
@@ -157,6 +158,25 @@ def test_what_stands_and_what_only_a_roll_starts() -> None:
     assert [service.name for service in rolled.services] == names
     assert [service.name for service in rolled.standing] == [name for name in names if name != "vllm-surge"]
     assert [service.name for service in standby.standing] == names
+
+
+def test_nothing_that_varies_is_in_the_key_of_the_compile_cache() -> None:
+    """Case 42: vLLM hashes its `VLLM_` variables."""
+
+    def hashed(plan: Plan) -> list[dict[str, str]]:
+        services = (plan.weight_cache, plan.engine)
+        return [{n: v for n, v in one.environment if n.startswith("VLLM_")} for one in services]
+
+    other = {"project": "other", "gateway.port": "9", "model.served_name": "s", "engine.max_num_seqs": "2"}
+    content = replace(LOCKED, digest="ef" * 32)
+    assert hashed(plan_of(CUDA)) == hashed(plan_of(CUDA, overrides=other, model=content))
+
+
+def test_a_first_load_is_never_unhealthy_and_a_probe_comes_every_second_until_then(stack: Any) -> None:
+    """Case 24."""
+    for name in ("vllm", "weight-cache"):
+        health = stack["services"][name]["healthcheck"]
+        assert (health["start_period"], health["start_interval"]) == ("3600s", "1s")
 
 
 def test_gpus_by_uuid_or_by_count() -> None:
