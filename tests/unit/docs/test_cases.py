@@ -82,4 +82,4 @@ def test_nothing_opens_a_socket_without_a_limit() -> None:
     for path in sources():
         text = path.read_text(encoding="utf-8", errors="replace")
         if path.suffix == ".py" and opening.search(text):
-            assert re.search(r"settimeout\(|timeout=", text), path
+            assert re.search(r"settimeout\(|timeout=|timeout\(|wait_for\(", text), path
