@@ -36,6 +36,7 @@ from warmplan import (
     read_pins,
     render_lock,
 )
+from warmplan.placement import HOST_HUB, HUB_VOLUME
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -73,6 +74,8 @@ def resolve(docker: Docker, spec: Spec, pins: Pins, *, offline: bool) -> dict[st
     if spec.model.is_local:
         return local_folder(name)
     store = store_for(docker, fetching_image(docker, spec, pins), spec)
+    if store.hub == HOST_HUB and not Path(HOST_HUB).is_dir():
+        store = replace(store, hub=HUB_VOLUME)  # a laptop that locks for a server
     if offline or spec.model.offline:
         return store.find_or_refuse(name, revision)
     return store.get(name, revision)

@@ -174,7 +174,7 @@ def _require_host_cache(project: Project, plan: Plan, spec: Spec) -> HostCache |
     """The weight cache on this host, which must hold what the plan wants; None where a container does."""
     text = render_unit(plan)
     if text is None:
-        project.unit_file.unlink(missing_ok=True)
+        _say_whether_the_unit_runs_on(project)
         return None
     project.folder.mkdir(parents=True, exist_ok=True)
     candidate = project.folder / "weight-cache.next.service"
@@ -183,6 +183,14 @@ def _require_host_cache(project: Project, plan: Plan, spec: Spec) -> HostCache |
     host_cache.require(plan, cache, candidate)
     shutil.copyfile(candidate, project.unit_file)
     return cache
+
+
+def _say_whether_the_unit_runs_on(project: Project) -> None:
+    """After a change from the host to a container: nobody but a person ends the unit."""
+    before = project.host_cache
+    if before is not None and before.status() is not None:
+        warn(f"{before.unit} still holds weights on this host: sudo systemctl disable --now {before.unit}")
+    project.unit_file.unlink(missing_ok=True)
 
 
 def _look(project: Project, plan: Plan, *, replace: bool, on_host: bool) -> Changes:
