@@ -60,6 +60,6 @@ __all__ = [
     "render_compose",
     "render_lock",
     "render_plan",
-    "size_columns",
     "render_unit",
+    "size_columns",
 ]

@@ -206,7 +206,7 @@ class _Vllm:
         )
         if not place.on_host:
             return holder
-        return replace(holder, labels=(), mounts=(), networks=(), gpus=None, ipc=None)
+        return replace(holder, labels=(), mounts=(), networks=(), ipc=None)
 
     def engine(self, compile_volume: str) -> Service:
         """The service that answers; it may be recycled at any time."""

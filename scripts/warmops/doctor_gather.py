@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, Literal, ParamSpec, TypeVar
+from urllib.parse import urlsplit
 
 from warmops.changes import ENGINE, WEIGHT_CACHE
 from warmops.docker import Docker, DockerError
@@ -35,6 +36,7 @@ from warmops.host_cache import HostCache
 from warmops.hostfacts import cdi_devices, memory_kib, port_problem
 from warmops.model import folder_problems
 from warmops.pins import read_pins
+from warmops.project import STATE, read_remembered
 from warmplan import Plan, Spec
 from warmplan.placement import HOST_HUB, HUB_VOLUME
 
@@ -140,7 +142,7 @@ def wish_facts(docker: Docker, spec: Spec, plan: Plan | None) -> WishFacts:
         model=spec.model.name,
         is_local=spec.model.is_local,
         offline=spec.model.offline,
-        ports=_ports(spec, frozenset(port for container in own for port in container.ports)),
+        ports=_ports(spec, _own_ports(spec.project, own)),
         gpu_count=spec.gpu.count if spec.platform == "cuda" else 0,
         gpus=spec.gpu.devices,
         cuda=cuda_of(images) or _CUDA_OF_VLLM.get(read_pins().vllm_cuda_version)
@@ -187,6 +189,18 @@ def disk_free(folder: Path) -> int | None:
 def selinux_state(enforce: Path) -> Literal["enforcing", "permissive"] | None:
     value = _number(enforce)
     return None if value is None else "enforcing" if value == 1 else "permissive"
+
+
+def _own_ports(project: str, own: tuple[OwnContainer, ...]) -> frozenset[int]:
+    """Ports that are in use because of this project.
+
+    An override may publish the gateway in a way that Docker does not list (host network, a relay): a gateway
+    that runs answers at the port of the last `up`.
+    """
+    settings = read_remembered(STATE / project)
+    runs = any(container.service == "gateway" and container.running for container in own)
+    known = {urlsplit(settings.gateway_url).port or 0} if settings is not None and runs else set()
+    return frozenset(port for container in own for port in container.ports) | known
 
 
 def _ports(spec: Spec, own: frozenset[int]) -> tuple[PortFacts, ...]:

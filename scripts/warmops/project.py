@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from warmops.changes import ENGINE, WEIGHT_CACHE, Container
 from warmops.console import failure
@@ -124,23 +122,6 @@ class Project:
         told = self.docker.capture("inspect", "--type", "container", *ids, check=False)
         found: list[dict[str, Any]] = json.loads(told.stdout or "[]")
         return found
-
-    def published_ports(self) -> frozenset[int]:
-        """Host ports that containers of this project hold now."""
-        label = f"label=com.docker.compose.project={self.name}"
-        told = self.docker.capture("ps", "--filter", label, "--format", "{{.Ports}}").stdout
-        return frozenset(int(found[1]) for found in re.finditer(r":(\d+)->", told))
-
-    def own_ports(self) -> frozenset[int]:
-        """Host ports that are in use because of this project.
-
-        An override may publish the gateway in a way that Docker does not list (host network, a relay): a
-        gateway that runs answers at the port of the last `up`.
-        """
-        settings, gateway = read_remembered(self.folder), self.container("gateway")
-        runs = settings is not None and gateway is not None and gateway.running
-        known = {urlsplit(settings.gateway_url).port or 0} if settings is not None and runs else set()
-        return self.published_ports() | known
 
     def container(self, service: str) -> Container | None:
         return next((found for found in self.containers() if found.service == service), None)
