@@ -44,10 +44,10 @@ def served_models(base_url: str, *, api_key: str | None = None, timeout: float =
     """Names that `/v1/models` lists. Raises AnswerError when there is no such list."""
     try:
         response = requests.get(
-            f"{base_url}/v1/models", headers=_headers(api_key), timeout=(CONNECT_SECONDS, timeout)
+            f"{base_url}/v1/models", headers=headers(api_key), timeout=(CONNECT_SECONDS, timeout)
         )
     except requests.RequestException as error:
-        raise AnswerError(f"{base_url}/v1/models does not answer: {_brief(error)}") from error
+        raise AnswerError(f"{base_url}/v1/models does not answer: {brief(error)}") from error
     if response.status_code != 200:
         raise AnswerError(_error_sentence(response), status=response.status_code)
     return tuple(str(entry["id"]) for entry in response.json().get("data", []))
@@ -103,13 +103,13 @@ def _stream(url: str, body: dict[str, Any], api_key: str | None, timeout: float)
     model = ""
     try:
         with requests.post(
-            url, json=body, headers=_headers(api_key), timeout=(CONNECT_SECONDS, timeout), stream=True
+            url, json=body, headers=headers(api_key), timeout=(CONNECT_SECONDS, timeout), stream=True
         ) as response:
             if response.status_code != 200:
                 raise AnswerError(_error_sentence(response), status=response.status_code)
             for event in _events(response):
                 if "error" in event:
-                    raise AnswerError(f"the stream carried an error: {_message(event)}")
+                    raise AnswerError(f"the stream carried an error: {code_and_message(event)[1]}")
                 model = str(event.get("model", model))
                 for choice in event.get("choices", []):
                     piece = choice.get("text") or choice.get("delta", {}).get("content") or ""
@@ -121,13 +121,13 @@ def _stream(url: str, body: dict[str, Any], api_key: str | None, timeout: float)
                     finish = choice.get("finish_reason") or finish
     except requests.RequestException as error:
         what = "the stream was cut" if pieces else "no answer came"
-        raise AnswerError(f"{what}: {_brief(error)}") from error
+        raise AnswerError(f"{what}: {brief(error)}") from error
     if finish is None:
         raise AnswerError("the stream ended before the answer was whole")
     if first is None:
         raise AnswerError("the answer holds no token")
     return Answer(
-        text="".join(pieces) if "".join(pieces).strip() else _spelled(token_ids),
+        text="".join(pieces) if "".join(pieces).strip() else spelled(token_ids),
         model=model,
         finish_reason=finish,
         first_token_seconds=first,
@@ -149,29 +149,38 @@ def _events(response: requests.Response) -> Iterator[dict[str, Any]]:
             yield value
 
 
-def _spelled(token_ids: list[int]) -> str:
+def spelled(token_ids: list[int]) -> str:
     """Tokens without text, such as a random-weight model makes: they can be compared all the same."""
     return f"tokens {' '.join(map(str, token_ids))}"
 
 
-def _headers(api_key: str | None) -> dict[str, str]:
+def headers(api_key: str | None) -> dict[str, str]:
+    """The request headers that carry the key; none without a key."""
     return {"Authorization": f"Bearer {api_key}"} if api_key else {}
 
 
-def _error_sentence(response: requests.Response) -> str:
+def refusal(response: requests.Response) -> tuple[str | None, str]:
+    """Code and sentence of an error response, whoever made it."""
     try:
-        message = _message(response.json())
+        return code_and_message(response.json())
     except ValueError:
-        message = response.text.strip()[:300] or "no message"
-    return f"HTTP {response.status_code}: {message}"
+        return None, response.text.strip()[:300] or "no message"
 
 
-def _message(body: Any) -> str:
+def code_and_message(body: Any) -> tuple[str | None, str]:
+    """Code (None without one) and sentence of an error, in the shape of the OpenAI API or in another."""
     error = body.get("error", body) if isinstance(body, dict) else body
-    return str(error.get("message", error)) if isinstance(error, dict) else str(error)
+    if not isinstance(error, dict):
+        return None, str(error)
+    code = error.get("code")
+    return (None if code is None else str(code)), str(error.get("message", error))
 
 
-def _brief(error: Exception) -> str:
+def _error_sentence(response: requests.Response) -> str:
+    return f"HTTP {response.status_code}: {refusal(response)[1]}"
+
+
+def brief(error: Exception) -> str:
     """The innermost cause in a few words; urllib3 wraps it in a page of object names."""
     cause: BaseException = error
     while cause.__cause__ is not None or cause.__context__ is not None:

@@ -31,6 +31,7 @@ COMMANDS = (
     Command("up", "warmops.up", "bring the stack up and say where to chat"),
     Command("restart", "warmops.restart", "recycle the engine and prove that it mapped the weights"),
     Command("drill", "warmops.drills", "rehearse failures, each with a declared expectation"),
+    Command("load", "warmops.load", "load the gateway, let an event happen, and judge what clients felt"),
     Command("status", "warmops.status", "what runs, what is held, and what is wrong"),
     Command("logs", "warmops.logs", "follow the logs of the stack"),
     Command("down", "warmops.down", "stop the stack; the weights stay held unless --all"),

@@ -11,7 +11,8 @@ from html import escape
 from pathlib import Path
 
 from warmops.phases import PHASE_NAMES, UNATTRIBUTED
-from warmops.report import Report, Run, to_json
+from warmops.report import Report, Run
+from warmops.report_page import facts_table, findings_table, page
 from warmops.units import mebibytes
 
 _COLOURS = (
@@ -28,34 +29,27 @@ _COLOURS = (
 )
 _FIRST_TOKEN_COLOUR = "#d6456b"
 _LEFT, _WIDTH, _ROW, _BAR = 190, 720, 26, 18
-_STYLE = """
-:root{color-scheme:light dark}
-body{font:15px/1.5 system-ui,sans-serif;max-width:1000px;margin:2rem auto;padding:0 1rem}
-table{border-collapse:collapse;width:100%;margin:1rem 0}
-th,td{text-align:left;padding:.25rem .6rem;border-bottom:1px solid #8884;vertical-align:top}
-.ok{color:#2f9e5f}.bad{color:#c92a2a;font-weight:600}
-svg text{fill:currentColor;font:12px system-ui,sans-serif}
-.key{display:inline-block;margin-right:1rem}
-.key i{display:inline-block;width:.8em;height:.8em;margin-right:.3em}
-"""
 
 
 def render_html(report: Report) -> str:
     """The whole page as text."""
-    facts = to_json(report)
-    head = [("model", report.model), ("environment", report.environment), ("project", report.project)]
-    head += [("identity", report.identity), ("started", report.started_at)]
-    head += [(name, str(value)) for name, value in facts["host"].items()]
-    rows = "".join(f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in head)
+    facts = {
+        "model": report.model,
+        "environment": report.environment,
+        "project": report.project,
+        "identity": report.identity,
+        "started": report.started_at,
+        **report.host,
+    }
+    findings = [(f"{run.kind} #{run.repetition}", finding) for run in report.runs for finding in run.findings]
     parts = [
-        f"<!doctype html><html lang=en><meta charset=utf-8><title>warmstack: {escape(report.model)}</title>",
-        f"<style>{_STYLE}</style><h1>warmstack report</h1>",
-        f"<p>{_verdict(report)}</p><table>{rows}</table>",
+        f"<p>{_verdict(report)}</p>{facts_table(facts)}",
         _bench(report),
         f"<h2>Phases of each engine start</h2>{_legend(report.runs)}{render_svg(report.runs)}",
-        f"<h2>Starts</h2>{_starts(report.runs)}<h2>Expectations</h2>{_findings(report.runs)}</html>",
+        f"<h2>Starts</h2>{_starts(report.runs)}",
+        f"<h2>Expectations</h2>{findings_table('start', findings)}",
     ]
-    return "\n".join(parts) + "\n"
+    return page(report.model, parts)
 
 
 def write_html(report: Report, folder: Path) -> Path:
@@ -147,16 +141,6 @@ def _starts(runs: Sequence[Run]) -> str:
             f"{mebibytes(run.evidence.mapped_bytes)}<td>{seconds}<td>{memory}</tr>"
         )
     return f"<table>{head}{''.join(rows)}</table>"
-
-
-def _findings(runs: Sequence[Run]) -> str:
-    rows = [
-        f"<tr><td>{_name(run)}<td>{escape(finding.name)}<td>{escape(finding.expected)}"
-        f"<td class={'ok' if finding.ok else 'bad'}>{escape(finding.found)}</tr>"
-        for run in runs
-        for finding in run.findings
-    ]
-    return f"<table><tr><th>start<th>what<th>expected<th>found</tr>{''.join(rows)}</table>"
 
 
 def _name(run: Run) -> str:

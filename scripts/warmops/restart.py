@@ -41,7 +41,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def describe(start: Start, before: str | None, *, survivors: tuple[int, ...] = ()) -> dict[str, Any]:
-    """The outcome of one recycle as data; `before` is the greedy answer of the engine that was recycled."""
+    """The outcome of one recycle as data; `before` is the greedy answer of the engine that was recycled.
+
+    `moments` are unix seconds, `seconds` count from the moment at which the recycle was asked for.
+    """
     after = start.answer.text if start.answer is not None else None
     same = None if before is None else after == before
     hit = start.evidence.outcome == "hit"
@@ -51,6 +54,7 @@ def describe(start: Start, before: str | None, *, survivors: tuple[int, ...] = (
         "sentence": start.evidence.sentence,
         "error": start.error,
         "seconds": {name: round(value, 3) for name, value in start.seconds.items()},
+        "moments": {name: round(value, 3) for name, value in start.moments.items()},
         "mapped_bytes": start.evidence.mapped_bytes,
         "tensors": start.evidence.tensors,
         "answer_before": before,

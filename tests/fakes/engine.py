@@ -36,6 +36,10 @@ class Behaviour:
     """The whole engine dies once a request got so many tokens; 0 is before the response headers."""
     error_after_tokens: int | None = None
     """The stream carries an error event after so many tokens and ends, as vLLM's does when its core dies."""
+    end_after_tokens: int | None = None
+    """The answer ends after so many tokens, in good order and without its end; 0 is half a whole answer."""
+    refuse: tuple[int, str, str] | None = None
+    """Status, code and sentence that every chat gets instead of an answer."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,12 +173,17 @@ class _Handler(BaseHTTPRequestHandler):
             message = '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set'
             self._send_json(400, {"error": {"message": message, "type": "BadRequestError", "code": 400}})
             return
+        if engine.behaviour.refuse is not None:
+            status, code, message = engine.behaviour.refuse
+            self._send_json(status, {"error": {"message": message, "type": "error", "code": code}})
+            return
         try:
             if request.get("stream"):
                 self._stream(engine)
             else:
-                text = "".join(self._tokens(engine))
-                self._send_json(200, _completion(text))
+                body = json.dumps(_completion("".join(self._tokens(engine)))).encode()
+                half = engine.behaviour.end_after_tokens is not None
+                self._send(200, "application/json", body[: len(body) // 2] if half else body)
         except (BrokenPipeError, ConnectionResetError):
             engine.cancelled += 1
             self.close_connection = True
@@ -218,6 +227,9 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         count = 0
         while first is not None:
+            if count == engine.behaviour.end_after_tokens:
+                self._write_chunk(b"")
+                return
             if count == engine.behaviour.error_after_tokens:
                 self._event(
                     {

@@ -64,6 +64,10 @@ def handed_over(checkout: Path, *words: str, **exported: str) -> list[str]:
         (["up", "REPLACE_WEIGHTS=no"], ["up"]),
         (["up", "REPLACE_WEIGHTS="], ["up"]),
         (["drill", "DRILL=engine-kill", "REPEAT=5"], ["drill", "--drill", "engine-kill", "--repeat", "5"]),
+        (
+            ["load", "EVENT=kill", "CLIENTS=4", "SECONDS=30", "REPEAT=3"],
+            ["load", "--event", "kill", "--clients", "4", "--seconds", "30", "--repeat", "3"],
+        ),
         (["restart", "PROJECT=p"], ["restart", "--project", "p"]),
         (["lock", "ENV=gpu", "OFFLINE=yes"], ["lock", "--env", "gpu", "--offline"]),
         (["explain", "PROJECT=p", "MODEL=m"], ["explain", "--project", "p", "--model", "m"]),
