@@ -35,6 +35,8 @@ from warmops.waiting import Progress
 _TICK_SECONDS = 0.5
 # Where nobody watches a live line, one is printed so often.
 _LINE_SECONDS = 10.0
+# A slow engine gets longer than was asked for, but not more than this, to answer every prompt once.
+_PATIENCE_SECONDS = 120.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -123,7 +125,10 @@ def shape_of(arguments: argparse.Namespace) -> LoadShape:
 
 
 def measure(load: Load, shape: LoadShape, happen: Callable[[], EventSeen] | None) -> LoadRun:
-    """Load the gateway for half the time, let the event happen, and go on for the other half."""
+    """Load the gateway for half the time, let the event happen, and go on for the other half.
+
+    Each half lasts until every prompt was answered in it: else no answer could be compared.
+    """
     seen: EventSeen | None = None
     begun_at = now()
     load.start()
@@ -156,10 +161,13 @@ class _Watch:
         self._next_line = 0.0
 
     def for_seconds(self, seconds: float, words: str) -> None:
-        end = time.monotonic() + seconds
-        while (left := end - time.monotonic()) > 0:
+        """So long, and longer while a prompt is not answered yet."""
+        begun = now()
+        while (passed := now() - begun) < seconds or (
+            passed < seconds + _PATIENCE_SECONDS and not self._load.every_prompt_answered_since(begun)
+        ):
             self._say(words)
-            time.sleep(min(_TICK_SECONDS, left))
+            time.sleep(min(_TICK_SECONDS, max(seconds - passed, 0.05)))
 
     def until_done(self, happen: Callable[[], EventSeen], words: str) -> EventSeen:
         """Run the event in a thread of its own; what it raises is raised here."""

@@ -78,15 +78,22 @@ class _Crowd:
         self._lock = threading.Lock()
         self._requests: list[Request] = []
         self._counts: Counter[Outcome] = Counter()
+        self._answered: dict[str, float] = {}
 
     def record(self, request: Request) -> None:
         with self._lock:
             self._requests.append(request)
             self._counts[request.outcome] += 1
+            if request.outcome is Outcome.ANSWERED:
+                self._answered[request.prompt] = request.sent_at
 
     def counts(self) -> Counter[Outcome]:
         with self._lock:
             return Counter(self._counts)
+
+    def answered_since(self, moment: float) -> bool:
+        with self._lock:
+            return sum(sent_at > moment for sent_at in self._answered.values()) == len(PROMPTS)
 
     def requests(self) -> tuple[Request, ...]:
         with self._lock:
@@ -126,6 +133,10 @@ class Load:
     def counts(self) -> Counter[Outcome]:
         """How many requests have ended so far, by outcome."""
         return self._crowd.counts()
+
+    def every_prompt_answered_since(self, moment: float) -> bool:
+        """Whether each prompt has been sent and answered after that unix second."""
+        return self._crowd.answered_since(moment)
 
 
 def _beats(shape: LoadShape, number: int, begin: float) -> tuple[float, float] | None:

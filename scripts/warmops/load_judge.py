@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from warmops.drill_plan import Finding
-from warmops.load_plan import EVENTS, Expectation, LoadRun, Outcome, Request
+from warmops.load_plan import EVENTS, PROMPTS, Expectation, LoadRun, Outcome, Request
 
 Window = Literal["before", "during", "after"]
 WINDOWS: tuple[Window, ...] = ("before", "during", "after")
@@ -95,7 +95,7 @@ def judge_run(run: LoadRun) -> Judged:
             _none_of(run, Outcome.FAILED),
             _none_of(run, Outcome.CUT),
             *_error_events(expectation, run),
-            _same_answers(answers),
+            _same_answers(run, answers),
         ),
     )
 
@@ -241,25 +241,31 @@ def _error_events(expectation: Expectation, run: LoadRun) -> list[Finding]:
     ]
 
 
-def _same_answers(answers: Mapping[str, tuple[Variant, ...]]) -> Finding:
+def _same_answers(run: LoadRun, answers: Mapping[str, tuple[Variant, ...]]) -> Finding:
     """A prompt with several answers before the event varies by itself: it tells nothing about the event."""
     restless = {
         prompt for prompt, variants in answers.items() if sum(1 for v in variants if v.counts["before"]) > 1
     }
     judged = {prompt: variants for prompt, variants in answers.items() if prompt not in restless}
     changed = [prompt for prompt, variants in judged.items() if len(variants) > 1]
-    unseen = [prompt for prompt, variants in judged.items() if not variants[0].counts["before"]]
-    found = f"{len(judged) - len(changed) - len(unseen)} prompts the same"
+    unseen = [prompt for prompt, variants in judged.items() if not _on_both_sides(run, variants)]
+    found = f"{len(judged) - len({*changed, *unseen})} prompts the same"
     if changed:
         found += f", {len(changed)} changed: {', '.join(map(repr, changed))}"
     if unseen:
-        found += f", {len(unseen)} not answered before the event"
+        found += f", {len(unseen)} answered on one side of the event alone"
     if restless:
         found += f", {len(restless)} vary without any event and are left out"
     # With most prompts left out there is nothing that could have shown a change.
-    enough = len(judged) - len(unseen) > len(answers) / 2
+    enough = len(judged) - len(unseen) > len(PROMPTS) / 2
     ok = enough and not changed
     return Finding(name="greedy answers", expected="the same for each prompt", found=found, ok=ok)
+
+
+def _on_both_sides(run: LoadRun, variants: Sequence[Variant]) -> bool:
+    before = any(variant.counts["before"] for variant in variants)
+    later = any(variant.counts["during"] or variant.counts["after"] for variant in variants)
+    return before and (later or run.event == "none")
 
 
 def _added(

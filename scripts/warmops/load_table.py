@@ -18,12 +18,18 @@ from warmops.load_report import LoadReport, middles
 def show(report: LoadReport, folder: Path) -> None:
     """What clients felt in each run, medians over the runs, and each finding that failed."""
     console = rich_console()
-    table = Table(title=f"{report.model} in {report.environment}: first token p50 / p99 / max in seconds")
-    for name in ("run", "sent", *map(str, Outcome), *WINDOWS, "verdict"):
-        table.add_column(name)
+    counts = Table(title=f"{report.model} in {report.environment}: requests")
+    for name in ("run", "sent", *map(str, Outcome), "verdict"):
+        counts.add_column(name)
+    times = Table(title="seconds to first token: p50 / p99 / max")
+    for name in ("run", *WINDOWS):
+        times.add_column(name)
     for judged in report.runs:
-        table.add_row(*_row(judged))
-    console.print(table)
+        numbers = (str(judged.counts[name]) for name in ("sent", *map(str, Outcome)))
+        counts.add_row(_name(judged), *numbers, "passed" if judged.passed else "FAILED")
+        times.add_row(_name(judged), *(_three(judged.first_token[window]) for window in WINDOWS))
+    console.print(counts)
+    console.print(times)
     told = [("all runs", finding) for finding in report.findings]
     told += [(_name(judged), finding) for judged in report.runs for finding in judged.findings]
     for name, finding in told:
@@ -41,15 +47,6 @@ def show(report: LoadReport, folder: Path) -> None:
 
 
 _TOLD = ("added, p50", "added, p99", "added, max", "next first token")
-
-
-def _row(judged: Judged) -> tuple[str, ...]:
-    return (
-        _name(judged),
-        *(str(judged.counts[name]) for name in ("sent", *map(str, Outcome))),
-        *(_three(judged.first_token[window]) for window in WINDOWS),
-        "passed" if judged.passed else "FAILED",
-    )
 
 
 def _three(spread: Spread | None) -> str:

@@ -27,6 +27,11 @@ def request(sent: float, *, takes: float = 0.2, streaming: bool = True, **change
     return Request(**(facts | changes))
 
 
+def every_prompt(sent: float, **changes: Any) -> tuple[Request, ...]:
+    """One answered request for each prompt, all at the same time."""
+    return tuple(request(sent, prompt=prompt, **changes) for prompt in PROMPTS)
+
+
 def ended_by_an_error(sent: float, *, takes: float = 1.0) -> Request:
     return request(
         sent,

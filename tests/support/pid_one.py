@@ -76,18 +76,36 @@ class Program:
         self.process.stdout.close()
 
 
+# Waits that are long for the sake of real engines, as the modules name them.
+_WAITS = {
+    "warmstack_shared.backoff": {"FIRST_SECONDS": 0.1},
+    "warmstack_engine.loop": {"STOP_SECONDS": 1.0},
+    "warmstack_supervisor.loop": {"STOP_SECONDS": 1.0},
+    "warmstack_supervisor.facts": {"POLL_HELD_SECONDS": 0.3},
+}
+_RUN = """
+import importlib, json, runpy, sys
+program = sys.argv[1]
+for name, waits in json.loads(sys.argv[2]).items():
+    if name.startswith(("warmstack_shared", program)):
+        vars(importlib.import_module(name)).update(waits)
+sys.argv = [program, *sys.argv[3:]]
+runpy.run_module(program, run_name="__main__", alter_sys=True)
+"""
+
+
 @contextmanager
 def program(
     module: str, arguments: list[str], environment: dict[str, str], folder: Path, wish: dict[str, Any]
 ) -> Iterator[Program]:
-    """`python -m module arguments`, whose `vllm` is the fake one, bent by `wish`."""
+    """`python -m module arguments` with short waits, whose `vllm` is the fake one, bent by `wish`."""
     bin_folder = folder / "bin"
     bin_folder.mkdir(exist_ok=True)
     vllm = bin_folder / "vllm"
     vllm.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{ROOT / "tests/fakes/vllm.py"}" "$@"\n')
     vllm.chmod(0o755)
     process = subprocess.Popen(
-        [sys.executable, "-m", module, *arguments],
+        [sys.executable, "-c", _RUN, module, json.dumps(_WAITS), *arguments],
         env={
             **environment,
             "PATH": f"{bin_folder}{os.pathsep}{os.environ['PATH']}",

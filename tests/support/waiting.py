@@ -8,11 +8,14 @@ from collections.abc import Callable
 from typing import TypeVar
 
 T = TypeVar("T")
+# What is soon there is soon seen; what takes long is asked seldom.
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.01, 0.2
 
 
 def wait_until(look: Callable[[], T], *, wanted: Callable[[T], bool] = bool, seconds: float, what: str) -> T:
     """What `look` returns once it is `wanted`; AssertionError with the last state seen after `seconds`."""
     deadline = time.monotonic() + seconds
+    pause = _FIRST_PAUSE
     while True:
         last: object
         try:
@@ -24,7 +27,8 @@ def wait_until(look: Callable[[], T], *, wanted: Callable[[T], bool] = bool, sec
             last = error
         if time.monotonic() > deadline:
             raise AssertionError(f"{what}: not within {seconds:.0f} s; last seen: {last!r}")
-        time.sleep(0.1)
+        time.sleep(pause)
+        pause = min(pause * 1.5, _LONGEST_PAUSE)
 
 
 def free_port() -> int:

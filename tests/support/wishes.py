@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from warmplan import (
     Environment,
@@ -46,6 +48,11 @@ LOCKED = LockedModel(
     weight_bytes_from=HEADERS,
     facts=SMALL,
 )
+
+
+def read_yaml(text: str) -> Any:
+    """A generated file as data; in C where there is libyaml, since these files are long."""
+    return yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
 
 
 def spec_of(text: str, overrides: Mapping[str, str] | None = None) -> Spec:

@@ -6,19 +6,20 @@ from dataclasses import replace
 
 import pytest
 
-from support.loads import ended_by_an_error, event, request, run
+from support.loads import ended_by_an_error, event, every_prompt, request, run
+from warmops.drill_plan import Finding
 from warmops.load_judge import Spread, judge_run, judge_series, spread, window_of
 from warmops.load_plan import EVENTS, PROMPTS, LoadRun, Outcome
 
-BEFORE, HELD, AFTER = request(1.0), request(11.0, takes=9.5), request(25.0)
+BEFORE, HELD, AFTER = every_prompt(1.0), request(11.0, takes=9.5), every_prompt(25.0)
 KILLED = ended_by_an_error(9.2)
 GOOD = {
-    "none": run("none", BEFORE),
-    "restart": run("restart", BEFORE, KILLED, HELD, AFTER, seen=event()),
-    "kill": run("kill", BEFORE, KILLED, HELD, AFTER, seen=event()),
-    "standby-kill": run("standby-kill", BEFORE, KILLED, request(10.2), AFTER, seen=event()),
-    "roll": run("roll", BEFORE, request(11.0), AFTER, seen=event(ending=None)),
-    "surge-only": run("surge-only", BEFORE, request(11.0), AFTER, seen=event(ending=None)),
+    "none": run("none", *BEFORE),
+    "restart": run("restart", *BEFORE, KILLED, HELD, *AFTER, seen=event()),
+    "kill": run("kill", *BEFORE, KILLED, HELD, *AFTER, seen=event()),
+    "standby-kill": run("standby-kill", *BEFORE, KILLED, request(10.2), *AFTER, seen=event()),
+    "roll": run("roll", *BEFORE, request(11.0), *AFTER, seen=event(ending=None)),
+    "surge-only": run("surge-only", *BEFORE, request(11.0), *AFTER, seen=event(ending=None)),
 }
 
 
@@ -51,9 +52,9 @@ def test_where_no_engine_ends_no_stream_may_end_early(name: str) -> None:
 def test_only_streams_in_flight_may_end_with_an_error_event(name: str) -> None:
     assert failed(with_one_more(name, outcome=Outcome.ERROR_EVENT)) == ["other error events"]
     dumb = replace(KILLED, outcome=Outcome.CUT)
-    assert failed(replace(GOOD[name], requests=(BEFORE, dumb, AFTER))) == ["cut", "streams in flight"]
+    assert failed(replace(GOOD[name], requests=(*BEFORE, dumb, *AFTER))) == ["cut", "streams in flight"]
     # With no stream in flight nothing is shown about them, and that is no success.
-    assert failed(replace(GOOD[name], requests=(BEFORE, AFTER))) == ["streams in flight"]
+    assert failed(replace(GOOD[name], requests=(*BEFORE, *AFTER))) == ["streams in flight"]
 
 
 def test_an_event_that_was_not_carried_out_fails() -> None:
@@ -63,38 +64,42 @@ def test_an_event_that_was_not_carried_out_fails() -> None:
 
 def test_without_answers_on_both_sides_nothing_is_shown() -> None:
     assert failed(run("none")) == ["answered", "greedy answers"]
-    assert failed(run("roll", BEFORE, seen=event(ending=None))) == ["answered"]
+    assert failed(run("roll", *BEFORE, seen=event(ending=None))) == ["answered", "greedy answers"]
 
 
-@pytest.mark.parametrize(
-    ("answers", "ok"),
-    [
-        ([("Paris.", 1.0), ("Paris.", 12.0), ("Paris.", 25.0)], True),
-        ([("Paris.", 1.0), ("Berlin.", 12.0), ("Paris.", 25.0)], False),
-        ([("Paris.", 1.0), ("Paris.", 12.0), ("Berlin.", 25.0)], False),
-        ([("Berlin.", 12.0), ("Berlin.", 25.0)], False),  # never answered before the event
-        # A prompt that varies by itself decides nothing, and nothing else was asked.
-        ([("Paris.", 1.0), ("Berlin.", 2.0), ("Paris.", 25.0)], False),
-    ],
-)
-def test_an_answer_may_not_change(answers: list[tuple[str, float]], ok: bool) -> None:
+def greedy(*answers: tuple[str, float], others: bool = True) -> Finding:
+    """The finding when the first prompt got these answers (text, sent at), and no other changed."""
     requests = [request(at, text=text) for text, at in answers]
+    if others:
+        requests += [one for one in (*BEFORE, *AFTER) if one.prompt != PROMPTS[0]]
     findings = judge_run(run("roll", *requests, seen=event(ending=None))).findings
-    assert next(finding.ok for finding in findings if finding.name == "greedy answers") is ok
+    return next(finding for finding in findings if finding.name == "greedy answers")
+
+
+@pytest.mark.parametrize("at", [12.0, 25.0])
+def test_an_answer_may_not_change_at_or_after_the_event(at: float) -> None:
+    assert greedy(("Paris.", 1.0), ("Paris.", at)).ok
+    changed = greedy(("Paris.", 1.0), ("Berlin.", at))
+    assert not changed.ok
+    assert changed.found.endswith("the same, 1 changed: 'What is the capital of France?'")
+
+
+def test_an_answer_that_came_on_one_side_alone_is_no_proof_of_sameness() -> None:
+    assert greedy(("Paris.", 1.0)).found.endswith("1 answered on one side of the event alone")
+    assert not greedy(("Paris.", 1.0), ("Paris.", 25.0), others=False).ok
 
 
 def test_prompts_that_vary_by_themselves_are_left_out_while_most_do_not() -> None:
-    steady = [request(at, prompt=prompt) for prompt in PROMPTS[1:3] for at in (1.0, 25.0)]
-    restless = [request(1.0), request(2.0, text="Berlin."), request(25.0, text="Rome.")]
-    judged = judge_run(run("roll", *steady, *restless, seen=event(ending=None)))
-    found = next(finding for finding in judged.findings if finding.name == "greedy answers")
+    found = greedy(("Paris.", 1.0), ("Berlin.", 2.0), ("Rome.", 25.0))
     assert found.ok
-    assert found.found == "2 prompts the same, 1 vary without any event and are left out"
+    assert found.found == f"{len(PROMPTS) - 1} prompts the same, 1 vary without any event and are left out"
+    assert not greedy(("Paris.", 1.0), ("Berlin.", 2.0), others=False).ok
 
 
 def test_windows() -> None:
     measured = GOOD["kill"]
-    assert [window_of(measured, one) for one in measured.requests] == ["before", "before", "during", "after"]
+    seen = [window_of(measured, one) for one in measured.requests]
+    assert seen == [*["before"] * (len(PROMPTS) + 1), "during", *["after"] * len(PROMPTS)]
     assert window_of(measured, request(9.9, takes=0.4)) == "during"
     # Meant to be sent during the event, sent after it: the event made it late.
     assert window_of(measured, replace(request(21.0), intended_at=19.0)) == "during"
@@ -103,7 +108,7 @@ def test_windows() -> None:
 def test_what_the_event_added() -> None:
     judged = judge_run(GOOD["kill"])
     assert judged.first_token["before"] == Spread(
-        count=2, p50=pytest.approx(0.1), p99=pytest.approx(0.5), max=pytest.approx(0.5)
+        count=len(PROMPTS) + 1, p50=pytest.approx(0.1), p99=pytest.approx(0.5), max=pytest.approx(0.5)
     )
     assert judged.added == {
         "p50": pytest.approx(4.65),
@@ -133,7 +138,7 @@ def rolls(*largest: float, control: float = 1.0) -> list[LoadRun]:
     for repetition, seconds in enumerate(largest, 1):
         for name, longest in (("surge-only", control), ("roll", seconds)):
             during = request(11.0, takes=2 * longest)
-            runs.append(replace(GOOD[name], repetition=repetition, requests=(BEFORE, during, AFTER)))
+            runs.append(replace(GOOD[name], repetition=repetition, requests=(*BEFORE, during, *AFTER)))
     return runs
 
 
@@ -148,16 +153,16 @@ def test_a_roll_is_compared_with_its_control_by_the_median() -> None:
     assert not series_passes("roll", rolls(2.9, 9.0, 3.1))
     assert series_passes("roll", rolls(3.1, control=1.2))
     assert not series_passes("roll", [GOOD["roll"]])  # no control, no figure
-    assert not series_passes("roll", [*rolls(1.0), run("roll", BEFORE, AFTER, seen=event(ending=None))])
+    assert not series_passes("roll", [*rolls(1.0), run("roll", *BEFORE, *AFTER, seen=event(ending=None))])
 
 
 def test_a_standby_takes_over_within_a_second() -> None:
     assert series_passes("standby-kill", [GOOD["standby-kill"]])
-    slow = replace(GOOD["standby-kill"], requests=(BEFORE, KILLED, HELD, AFTER))
+    slow = replace(GOOD["standby-kill"], requests=(*BEFORE, KILLED, HELD, *AFTER))
     assert not series_passes("standby-kill", [slow])
-    assert not series_passes("standby-kill", [replace(slow, requests=(BEFORE, KILLED))])
+    assert not series_passes("standby-kill", [replace(slow, requests=(*BEFORE, KILLED))])
     # A request that was under way at the kill and had its first token after it shows no takeover.
-    early = replace(slow, requests=(BEFORE, KILLED, request(9.99), AFTER))
+    early = replace(slow, requests=(*BEFORE, KILLED, request(9.99), *AFTER))
     assert not series_passes("standby-kill", [early])
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from support.loads import ended_by_an_error, event, request, run
+from support.loads import ended_by_an_error, event, every_prompt, request, run
 from warmops.load_html import render_html
 from warmops.load_judge import judge_run, judge_series
 from warmops.load_picture import render_svg
@@ -81,7 +81,7 @@ def test_each_request_is_told_with_its_times() -> None:
 
 
 def test_one_failed_expectation_fails_the_report() -> None:
-    good = report(run("none", request(1.0)), name="none")
+    good = report(run("none", *every_prompt(1.0)), name="none")
     assert good.passed
     assert not report(KILL).passed
     assert not replace(good, runs=()).passed

@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
+from support.wishes import read_yaml
 from warmops.differences import find_differences
 from warmops.docker import Completed, Docker
 from warmops.project import ROOT, Project, Remembered
 from warmops.verify import gather, planned_text
 
 COMMITTED = (ROOT / "compose/environments/cpu/compose.yaml").read_text(encoding="utf-8")
-IDENTITY = yaml.safe_load(COMMITTED)["services"]["vllm"]["labels"]["warmstack.identity"]
+IDENTITY = read_yaml(COMMITTED)["services"]["vllm"]["labels"]["warmstack.identity"]
 STATUS = {"state": "held", "identity": IDENTITY, "bytes_held": 270079072}
 HIT = """\
 2026-11-29T17:00:02.0Z warmstack: {"event": "engine-start", "t": 1.0, "attempt": 1}
@@ -74,18 +74,18 @@ class Stack(Docker):
         raise AssertionError(f"docker {arguments} was not expected")
 
     def _services(self) -> dict[str, Any]:
-        return started(yaml.safe_load(COMMITTED)["services"])
+        return started(read_yaml(COMMITTED)["services"])
 
     def _hashes(self, words: list[str]) -> dict[str, str]:
         text = Path(words[words.index("--file") + 1]).read_text(encoding="utf-8")
-        services = started(yaml.safe_load(text)["services"])
+        services = started(read_yaml(text)["services"])
         return {
             name: json.dumps(service, sort_keys=True).replace(" ", "") for name, service in services.items()
         }
 
     def _config(self, file: Path) -> dict[str, Any]:
         """The file as Compose shows it: full names of volumes, targets and paths of secrets."""
-        config: dict[str, Any] = yaml.safe_load(file.read_text(encoding="utf-8"))
+        config: dict[str, Any] = read_yaml(file.read_text(encoding="utf-8"))
         config["services"] = started(config["services"])
         for name, volume in config["volumes"].items():
             config["volumes"][name] = {"name": name if volume else f"warmstack-cpu_{name}"}
@@ -97,7 +97,7 @@ class Stack(Docker):
         return config
 
     def _container(self, name: str) -> dict[str, Any]:
-        config = yaml.safe_load(COMMITTED)
+        config = read_yaml(COMMITTED)
         service = config["services"][name]
         mounts = [
             {
@@ -115,7 +115,7 @@ class Stack(Docker):
                 {"Type": "bind", "Source": source, "Destination": f"/run/secrets/{secret}", "RW": False}
             )
         joined = COMMITTED.replace("service:weight-cache", "container:weight-cache")
-        as_labelled = yaml.safe_load(joined if self.compose_version >= 5 else COMMITTED)["services"][name]
+        as_labelled = read_yaml(joined if self.compose_version >= 5 else COMMITTED)["services"][name]
         labels = {
             **service.get("labels", {}),
             "com.docker.compose.service": name,

@@ -5,9 +5,8 @@ from typing import Any
 
 import jinja2
 import pytest
-import yaml
 
-from support.wishes import CPU, CUDA, LOCKED, plan_of
+from support.wishes import CPU, CUDA, LOCKED, plan_of, read_yaml
 from warmplan import Plan, render, render_compose, render_plan
 from warmplan.quoting import quoted
 
@@ -15,7 +14,7 @@ WORLD_OPEN = "gateway: {host: 0.0.0.0, port: 80, api_key: true}\n"
 
 
 def content(plan: Plan) -> Any:
-    return yaml.safe_load(render_compose(plan))
+    return read_yaml(render_compose(plan))
 
 
 @pytest.fixture(params=[CPU, CUDA], ids=["cpu", "cuda"])
@@ -114,7 +113,7 @@ def test_key_closes_the_door_and_reaches_gateway_and_chat_only() -> None:
 
 def test_without_chat_nothing_of_it_is_there() -> None:
     text = render_compose(plan_of(CPU + "open_webui: {enabled: false}"))
-    stack = yaml.safe_load(text)
+    stack = read_yaml(text)
     assert list(stack["services"]) == ["weight-cache", "vllm", "vllm-surge", "gateway"]
     assert "open-webui" not in stack["volumes"]
     assert "secrets" not in stack
