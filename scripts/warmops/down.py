@@ -34,10 +34,19 @@ def run(arguments: argparse.Namespace) -> int:
     if not project.compose_file.exists():
         say(f"{project.name} was never brought up here: nothing to do")
         return 0
+    _remove_helpers(project)
     kept = _down_all(project, volumes=arguments.volumes) if arguments.all else _down(project)
     if arguments.json:
         print(json.dumps({"project": project.name, "kept": kept}))
     return 0
+
+
+def _remove_helpers(project: Project) -> None:
+    """Engines of a `bench` or a `load` that was killed: they would hold the network and the weights."""
+    for name in (f"{project.name}-bench", f"{project.name}-second"):
+        left = project.docker.containers(f"label=com.docker.compose.project={name}")
+        if left:
+            project.docker.run("rm", "--force", *left)
 
 
 def _down(project: Project) -> list[str]:

@@ -275,11 +275,11 @@ def _growth(limits: GrowthLimits, seen: Observation) -> list[Finding]:
 
 
 def _grown(name: str, before: int | None, after: int | None, limit: int, unit: str) -> Finding:
-    expected = f"grows by at most {limit} {unit}"
+    expected = f"grows by at most {limit:,} {unit}"
     if before is None or after is None:
         return Finding(name=name, expected=expected, found="could not be measured", ok=False)
     return Finding(
-        name=name, expected=expected, found=f"{after - before:+d} {unit}", ok=after - before <= limit
+        name=name, expected=expected, found=f"{after - before:+,} {unit}", ok=after - before <= limit
     )
 
 

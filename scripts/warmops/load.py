@@ -170,24 +170,20 @@ class _Watch:
             time.sleep(min(_TICK_SECONDS, max(seconds - passed, 0.05)))
 
     def until_done(self, happen: Callable[[], EventSeen], words: str) -> EventSeen:
-        """Run the event in a thread of its own; what it raises is raised here."""
-        found: list[EventSeen] = []
-        errors: list[BaseException] = []
+        """The event, in this thread: whoever interrupts the load interrupts it too, and it cleans up."""
+        done = threading.Event()
 
-        def carry() -> None:
-            try:
-                found.append(happen())
-            except BaseException as error:
-                errors.append(error)
+        def watch() -> None:
+            while not done.wait(_TICK_SECONDS):
+                self._say(words)
 
-        thread = threading.Thread(target=carry, name="event", daemon=True)
-        thread.start()
-        while thread.is_alive():
-            self._say(words)
-            thread.join(_TICK_SECONDS)
-        if errors:
-            raise errors[0]
-        return found[0]
+        watcher = threading.Thread(target=watch, name="watch", daemon=True)
+        watcher.start()
+        try:
+            return happen()
+        finally:
+            done.set()
+            watcher.join()
 
     def _say(self, words: str) -> None:
         if not sys.stderr.isatty() and time.monotonic() < self._next_line:

@@ -12,8 +12,9 @@ from pathlib import Path
 from warmops.load_judge import WINDOWS, Judged, Spread
 from warmops.load_picture import LEGEND, render_svg
 from warmops.load_plan import EVENTS, Outcome
-from warmops.load_report import LoadReport, middles
+from warmops.load_report import LoadReport, Middle, middles
 from warmops.report_page import facts_table, findings_table, page, table
+from warmops.units import counted
 
 
 def render_html(report: LoadReport) -> str:
@@ -38,8 +39,8 @@ def render_html(report: LoadReport) -> str:
         f"<h2>Seconds to first token</h2>{_legend()}",
         *(f"<h3>{_name(judged)}</h3>{render_svg(judged)}{_felt(judged)}" for judged in report.runs),
         f"<h2>Requests</h2>{_counts(report.runs)}",
-        f"<h2>Median of the runs</h2>{_middles(report)}",
-        f"<h2>Phases</h2>{_phases(report.runs)}",
+        _middles(report),
+        _phases(report.runs),
         _differing(report.runs),
         f"<h2>Expectations</h2>{findings_table('run', findings)}",
     ]
@@ -54,7 +55,7 @@ def write_html(report: LoadReport, folder: Path) -> Path:
 
 def _verdict(report: LoadReport) -> str:
     if report.passed:
-        return f"<span class=ok>Passed:</span> {len(report.runs)} runs, each as declared."
+        return f"<span class=ok>Passed:</span> {counted(len(report.runs), 'run')}, each as declared."
     return "<span class=bad>Failed:</span> something differs from what was declared; see Expectations."
 
 
@@ -102,32 +103,34 @@ def _counts(runs: Sequence[Judged]) -> str:
 
 
 def _middles(report: LoadReport) -> str:
+    """Where an event ran more than once: each figure's median, least and most."""
     events = dict.fromkeys(judged.run.event for judged in report.runs)
-    return table(
-        ("event", "figure", "median", "least", "most"),
-        (
-            (escape(event), escape(name), f"{m.median:.2f}", f"{m.least:.2f}", f"{m.most:.2f}")
-            for event in events
-            for name, m in middles([judged for judged in report.runs if judged.run.event == event]).items()
-        ),
-    )
+    each = {event: [judged for judged in report.runs if judged.run.event == event] for event in events}
+    if all(len(runs) < 2 for runs in each.values()):
+        return ""
+    found = {event: middles(runs) for event, runs in each.items()}
+    names = dict.fromkeys(name for figures in found.values() for name in figures)
+    rows = ((escape(name), *(_middle(found[event].get(name)) for event in events)) for name in names)
+    return f"<h2>Median of the runs (least to most)</h2>{table(('', *events), rows)}"
+
+
+def _middle(figure: Middle | None) -> str:
+    return "-" if figure is None else f"{figure.median:.2f} ({figure.least:.2f} to {figure.most:.2f})"
 
 
 def _phases(runs: Sequence[Judged]) -> str:
-    return table(
-        ("run", "phase", "began at", "took"),
+    rows = [
         (
-            (
-                _name(judged),
-                escape(band.name),
-                f"{band.begin - judged.run.begun_at:.1f} s",
-                f"{band.end - band.begin:.2f} s",
-            )
-            for judged in runs
-            if judged.run.seen is not None
-            for band in judged.run.seen.bands
-        ),
-    )
+            _name(judged),
+            escape(band.name),
+            f"{band.begin - judged.run.begun_at:.1f} s",
+            f"{band.end - band.begin:.2f} s",
+        )
+        for judged in runs
+        if judged.run.seen is not None
+        for band in judged.run.seen.bands
+    ]
+    return f"<h2>Phases</h2>{table(('run', 'phase', 'began at', 'took'), rows)}" if rows else ""
 
 
 def _differing(runs: Sequence[Judged]) -> str:

@@ -121,12 +121,12 @@ EVENTS: Mapping[str, Expectation] = MappingProxyType(
             Expectation(name="none", purpose="nothing happens: what the load costs by itself"),
             Expectation(
                 name="restart",
-                purpose="`make restart`: the gateway holds new requests until the engine is back",
+                purpose="make restart: the gateway holds new requests until the engine is back",
                 ends_streams=True,
             ),
             Expectation(
                 name="roll",
-                purpose="`make roll`: a second engine takes over while the first is replaced",
+                purpose="make roll: a second engine takes over while the first is replaced",
                 control="surge-only",
                 added_limit_seconds=2.0,
             ),

@@ -13,7 +13,7 @@ from pathlib import Path
 from warmops.phases import PHASE_NAMES, UNATTRIBUTED
 from warmops.report import Report, Run
 from warmops.report_page import facts_table, findings_table, page
-from warmops.units import mebibytes
+from warmops.units import counted, mebibytes
 
 _COLOURS = (
     "#9aa5b1",
@@ -108,12 +108,11 @@ def _legend(runs: Sequence[Run]) -> str:
 
 
 def _verdict(report: Report) -> str:
+    count = counted(len(report.runs), "start")
     failed = sum(1 for run in report.runs if not run.passed)
     if report.passed:
-        return f"<span class=ok>Passed:</span> {len(report.runs)} starts, each as declared."
-    return (
-        f"<span class=bad>Failed:</span> {failed} of {len(report.runs)} starts differ from what was declared."
-    )
+        return f"<span class=ok>Passed:</span> {count}, each as declared."
+    return f"<span class=bad>Failed:</span> {failed} of {count} not as declared."
 
 
 def _bench(report: Report) -> str:

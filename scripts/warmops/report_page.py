@@ -14,8 +14,9 @@ _STYLE = """
 :root{color-scheme:light dark}
 body{font:15px/1.5 system-ui,sans-serif;max-width:1000px;margin:2rem auto;padding:0 1rem}
 table{border-collapse:collapse;width:100%;margin:1rem 0}
+td:first-child{white-space:nowrap}
 th,td{text-align:left;padding:.25rem .6rem;border-bottom:1px solid #8884;vertical-align:top}
-.ok{color:#2f9e5f}.bad{color:#c92a2a;font-weight:600}
+.ok{color:#2f9e5f}.bad{color:#e03131;font-weight:600}
 svg text{fill:currentColor;font:12px system-ui,sans-serif}
 .key{display:inline-block;margin-right:1rem}
 .key i{display:inline-block;width:.8em;height:.8em;margin-right:.3em}

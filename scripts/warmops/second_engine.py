@@ -35,7 +35,7 @@ class SecondEngine:
 
     @classmethod
     def make(cls, project: Project, settings: Remembered) -> SecondEngine:
-        """Create the container, not started; one that an interrupted run left behind is removed first."""
+        """Create the container, not started."""
         cache = project.container(WEIGHT_CACHE)
         if cache is None:
             raise failure("there is no weight cache", f"make up PROJECT={project.name}", exit_code=1)
@@ -51,6 +51,7 @@ class SecondEngine:
         compose = project.docker.compose(
             project=f"{project.name}-second", file=file, project_directory=project.folder
         )
+        # What a killed run left behind.
         compose.run("down", "--remove-orphans", "--volumes", quiet=True)
         compose.run("up", "--no-start")
         return cls(project=project, settings=settings, compose=compose)

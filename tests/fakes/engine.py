@@ -66,6 +66,8 @@ class FakeEngine:
     received: list[Received] = field(default_factory=list)
     cancelled: int = 0
     """Requests whose client went away before the end."""
+    mid_stream: int = 0
+    """Streams that have got two tokens and not their end."""
     _server: _Server | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -219,6 +221,13 @@ class _Handler(BaseHTTPRequestHandler):
                 yield engine.behaviour.tokens[count]
 
     def _stream(self, engine: FakeEngine) -> None:
+        self._begun = False
+        try:
+            self._stream_tokens(engine)
+        finally:
+            engine.mid_stream -= self._begun
+
+    def _stream_tokens(self, engine: FakeEngine) -> None:
         tokens = self._tokens(engine)
         first = next(tokens, None)
         self.send_response(200)
@@ -243,6 +252,9 @@ class _Handler(BaseHTTPRequestHandler):
                 break
             delta = {"role": "assistant", "content": first} if count == 0 else {"content": first}
             self._event(_chunk(delta, None, token_id=count))
+            if count == 1:
+                self._begun = True
+                engine.mid_stream += 1
             first = next(tokens, None)
             count += 1
         else:
