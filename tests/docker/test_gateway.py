@@ -100,6 +100,17 @@ def test_the_order_is_set_from_outside_and_outlives_the_container(stack: Stack) 
         route("set", "vllm", "vllm-surge")
 
 
+def test_what_an_exec_leaves_behind_is_collected(stack: Stack) -> None:
+    """PID 1 inherits it, and a process that nobody waits for would stay as a zombie."""
+    stack.compose("exec", "-T", "gateway", "sh", "-c", "sleep 1 & echo left behind")
+    wait_until(
+        lambda: docker("top", stack.container("gateway"), "-o", "pid,stat,comm"),
+        wanted=lambda text: "sleep" not in text and " Z" not in text,
+        seconds=10,
+        what="nothing is left of it",
+    )
+
+
 def test_a_gateway_whose_caddy_dies_comes_back(stack: Stack) -> None:
     before = process_of(stack, "gateway", "caddy run")
     os.kill(before, signal.SIGKILL)

@@ -79,6 +79,30 @@ class Gateway:
             response = connection.getresponse()
             return Answer(status=response.status, headers=dict(response.getheaders()), body=response.read())
 
+    def route_command(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """`warmstack-gateway-route` as `docker exec` runs it."""
+        return subprocess.run(
+            [sys.executable, str(IMAGE / "bin" / "warmstack-gateway-route"), *words],
+            env={"TMPDIR": str(self.folder)},
+            capture_output=True,
+            text=True,
+            timeout=20,
+        )
+
+    def route(self, *words: str) -> dict[str, Any]:
+        """What it prints; another exit code than 0 is a failure of the test."""
+        done = self.route_command(*words)
+        assert done.returncode == 0, done.stderr
+        return dict(json.loads(done.stdout))
+
+    def marks(self, event: str) -> list[dict[str, Any]]:
+        """What the relay said about one kind of event."""
+        prefix = "warmstack: "
+        lines = [line for line in self.log.read_text().splitlines() if line.startswith(prefix)]
+        return [
+            mark for mark in (json.loads(line[len(prefix) :]) for line in lines) if mark["event"] == event
+        ]
+
     def log_lines(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self.log.read_text().splitlines() if line.startswith("{")]
 

@@ -29,8 +29,8 @@ def wait_until_held(gateway: Gateway, waiting: list[Future[Answer]]) -> None:
     assert not any(future.done() for future in waiting)
 
 
-def seen(look: Callable[[], T], *, what: str) -> T:
-    return wait_until(look, seconds=10, what=what)
+def seen(look: Callable[[], T], *, wanted: Callable[[T], bool] = bool, what: str) -> T:
+    return wait_until(look, wanted=wanted, seconds=10, what=what)
 
 
 @pytest.mark.parametrize("size_bytes", [0, 20_000_000], ids=["small", "20 MB"])
@@ -47,14 +47,65 @@ def test_a_post_is_held_and_arrives_whole(gateway: Gateway, engine: FakeEngine, 
     assert [request.body for request in engine.chats()] == [body]
 
 
-def test_many_clients_wait_and_each_costs_one_engine_call(gateway: Gateway, engine: FakeEngine) -> None:
+def test_many_clients_wait_and_each_costs_one_engine_call(
+    start_gateway: StartGateway, engine: FakeEngine
+) -> None:
+    gateway = start_gateway(WARMSTACK_HOLD="30s")
     engine.die()
-    with ThreadPoolExecutor(60) as pool:
-        waiting = [pool.submit(post, gateway, chat_body(size_bytes=1000 + number)) for number in range(60)]
-        wait_until_held(gateway, waiting)
+    sizes = range(1000, 1200)
+    with ThreadPoolExecutor(len(sizes)) as pool:
+        waiting = [pool.submit(post, gateway, chat_body(size_bytes=size)) for size in sizes]
+        state = seen(
+            lambda: gateway.route("show"),
+            wanted=lambda s: s["waiting"] == len(sizes),
+            what="all of them wait",
+        )
+        assert state["held_bytes"] == sum(sizes)
         engine.start()
         assert {future.result().status for future in waiting} == {200}
-    assert sorted(len(request.body) for request in engine.chats()) == list(range(1000, 1060))
+    assert sorted(len(request.body) for request in engine.chats()) == list(sizes)
+    assert nothing_is_left(gateway)
+
+
+def test_more_than_may_wait_are_refused_at_once(start_gateway: StartGateway, engine: FakeEngine) -> None:
+    gateway = start_gateway(WARMSTACK_HOLD="30s", WARMSTACK_MOST_WAITING="2")
+    engine.die()
+    with ThreadPoolExecutor() as pool:
+        waiting = [pool.submit(post, gateway, chat_body()) for _ in range(2)]
+        seen(lambda: gateway.route("show")["waiting"] == 2, what="two wait")
+        answer = post(gateway, chat_body())
+        assert (answer.status, answer.error["code"]) == (503, "too_many_waiting")
+        assert answer.headers["Retry-After"] == "5"
+        engine.start()
+        assert {future.result().status for future in waiting} == {200}
+    assert len(engine.chats()) == 2
+    assert nothing_is_left(gateway)
+
+
+def test_bodies_in_memory_have_a_bound(start_gateway: StartGateway, engine: FakeEngine) -> None:
+    gateway = start_gateway(WARMSTACK_HOLD="30s", WARMSTACK_MOST_HELD_BYTES="25000000")
+    engine.die()
+    body = chat_body(size_bytes=20_000_000)
+    with ThreadPoolExecutor() as pool:
+        waiting = pool.submit(post, gateway, body)
+        seen(lambda: gateway.route("show")["waiting"] == 1, what="the first one waits")
+        answer = post(gateway, body)
+        assert (answer.status, answer.error["code"]) == (503, "too_many_waiting")
+        small = pool.submit(post, gateway, chat_body())
+        seen(lambda: gateway.route("show")["waiting"] == 2, what="a small one still has room")
+        engine.start()
+        assert {waiting.result().status, small.result().status} == {200}
+    assert [request.body for request in engine.chats() if len(request.body) > 1000] == [body]
+    assert nothing_is_left(gateway)
+
+
+def nothing_is_left(gateway: Gateway) -> bool:
+    state = seen(
+        lambda: gateway.route("show"),
+        wanted=lambda s: (s["waiting"], s["held_bytes"]) == (0, 0),
+        what="nothing waits and nothing is kept",
+    )
+    return all(engine["in_flight"] == 0 for engine in state["engines"].values())
 
 
 def test_the_list_of_models_is_held_too(gateway: Gateway, engine: FakeEngine) -> None:
@@ -118,6 +169,7 @@ def test_a_client_that_left_is_not_sent_to_the_engine(gateway: Gateway, engine: 
         lambda: [x for x in gateway.log_lines() if x.get("bytes_read") == 5000], what="its end is logged"
     )
     assert lines[0]["status"] == 499
+    assert nothing_is_left(gateway)
     assert [len(request.body) for request in engine.chats()] == [6000]
 
 

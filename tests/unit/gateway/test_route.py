@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import socket
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -14,32 +12,15 @@ from typing import Any
 import pytest
 
 from fakes.engine import FakeEngine, chat_body
-from fakes.gateway import IMAGE, Gateway, StartGateway
+from fakes.gateway import Gateway, StartGateway
 from support.waiting import wait_until
 
 CHAT = "/v1/chat/completions"
 
 
-def command(gateway: Gateway, *words: str) -> subprocess.CompletedProcess[str]:
-    """`warmstack-gateway-route` as `docker exec` runs it."""
-    return subprocess.run(
-        [sys.executable, str(IMAGE / "bin" / "warmstack-gateway-route"), *words],
-        env={"TMPDIR": str(gateway.folder)},
-        capture_output=True,
-        text=True,
-        timeout=20,
-    )
-
-
-def route(gateway: Gateway, *words: str) -> dict[str, Any]:
-    done = command(gateway, *words)
-    assert done.returncode == 0, done.stderr
-    return dict(json.loads(done.stdout))
-
-
 def both_ready(gateway: Gateway) -> dict[str, Any]:
     return wait_until(
-        lambda: route(gateway, "show"),
+        lambda: gateway.route("show"),
         wanted=lambda state: all(engine["ready"] for engine in state["engines"].values()),
         seconds=5,
         what="both engines are ready",
@@ -60,7 +41,7 @@ def two(start_gateway: StartGateway, engine: FakeEngine, surge: FakeEngine) -> G
 
 
 def test_show(two: Gateway, engine: FakeEngine, surge: FakeEngine) -> None:
-    state = route(two, "show")
+    state = two.route("show")
     since = {name: fields.pop("since") for name, fields in state["engines"].items()}
     assert state == {
         "schema": 1,
@@ -79,7 +60,7 @@ def test_set_moves_new_requests_and_running_ones_stay(
     with ThreadPoolExecutor() as pool:
         running = pool.submit(two.ask, "POST", CHAT, body=chat_body())
         wait_until(lambda: engine.chats(), seconds=5, what="the first engine has the request")
-        state = route(two, "set", surge.address, engine.address)
+        state = two.route("set", surge.address, engine.address)
         assert state["order"] == [surge.address, engine.address]
         assert state["engines"][engine.address]["in_flight"] == 1
         assert state["engines"][surge.address]["in_flight"] == 0
@@ -87,11 +68,11 @@ def test_set_moves_new_requests_and_running_ones_stay(
         assert len(surge.chats()) == 1
         assert running.result().status == 200
     assert len(engine.chats()) == 1
-    assert route(two, "show")["engines"][engine.address]["in_flight"] == 0
+    assert two.route("show")["engines"][engine.address]["in_flight"] == 0
 
 
 def test_the_order_is_a_preference_and_no_ban(two: Gateway, engine: FakeEngine, surge: FakeEngine) -> None:
-    route(two, "set", surge.address)
+    two.route("set", surge.address)
     surge.die()
     assert two.ask("POST", CHAT, body=chat_body()).status == 200
     assert len(engine.chats()) == 1
@@ -102,12 +83,12 @@ def test_the_order_outlives_the_gateway(
 ) -> None:
     upstreams = f"{engine.address} {surge.address}"
     first = start_gateway(upstreams=upstreams)
-    route(first, "set", surge.address)
+    first.route("set", surge.address)
     assert first.process is not None
     first.process.terminate()
     first.process.wait(10)
     again = start_gateway(upstreams=upstreams)
-    assert route(again, "show")["order"] == [surge.address, engine.address]
+    assert again.route("show")["order"] == [surge.address, engine.address]
     both_ready(again)
     assert again.ask("POST", CHAT, body=chat_body()).status == 200
     assert (len(engine.chats()), len(surge.chats())) == (0, 1)
@@ -118,7 +99,7 @@ def test_a_kept_order_that_is_none_is_left_alone(
     start_gateway: StartGateway, engine: FakeEngine, tmp_path: Path, kept: str
 ) -> None:
     (tmp_path / "route.json").write_bytes(kept.encode("latin-1"))
-    assert route(start_gateway(), "show")["order"] == ["127.0.0.1"]
+    assert start_gateway().route("show")["order"] == ["127.0.0.1"]
 
 
 @pytest.mark.parametrize(
@@ -137,24 +118,24 @@ def test_wrong_words_change_nothing(
     two: Gateway, engine: FakeEngine, surge: FakeEngine, words: tuple[str, ...], sentence: str
 ) -> None:
     names = {"first": engine.address, "second": surge.address}
-    done = command(two, *(word.format(**names) for word in words))
+    done = two.route_command(*(word.format(**names) for word in words))
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith(f"error: {sentence.format(**names)}")
-    assert route(two, "show")["order"] == [engine.address, surge.address]
+    assert two.route("show")["order"] == [engine.address, surge.address]
 
 
 def test_an_order_that_cannot_be_kept_does_not_count(
     two: Gateway, engine: FakeEngine, surge: FakeEngine
 ) -> None:
     (two.folder / "route.new").mkdir()
-    done = command(two, "set", surge.address)
+    done = two.route_command("set", surge.address)
     assert done.returncode == 3
     assert "cannot be kept" in done.stderr
-    assert route(two, "show")["order"] == [engine.address, surge.address]
+    assert two.route("show")["order"] == [engine.address, surge.address]
 
 
 def test_no_gateway_is_one_sentence(tmp_path: Path) -> None:
-    done = command(Gateway(port=0, log=tmp_path / "log", folder=tmp_path), "show")
+    done = Gateway(port=0, log=tmp_path / "log", folder=tmp_path).route_command("show")
     assert done.returncode == 3
     assert done.stderr.startswith("error: the gateway does not answer on its control socket")
     assert len(done.stderr.splitlines()) == 1
@@ -172,7 +153,7 @@ def test_garbage_on_the_control_socket_hurts_nobody(gateway: Gateway, sent: byte
         except OSError:  # more than it wants to read: it hung up
             answer = b""
     assert not answer or "error" in json.loads(answer)
-    assert route(gateway, "show")["schema"] == 1
+    assert gateway.route("show")["schema"] == 1
 
 
 def test_sockets_belong_to_the_gateway_alone(gateway: Gateway) -> None:
