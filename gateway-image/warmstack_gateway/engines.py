@@ -5,7 +5,6 @@ Refuses to know requests.
 """
 
 import asyncio
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -96,10 +95,9 @@ class Engines:
 
 
 def _write_whole(path: Path, text: str) -> None:
-    """The old content or the new one, whatever happens in between."""
+    """The old content or the new one, whatever happens to this process. No fsync: it may take a second, in
+    which no stream would move, and after a crash of the host every order is as good.
+    """
     beside = path.with_suffix(".new")
-    with beside.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
+    beside.write_text(text, encoding="utf-8")
     beside.replace(path)

@@ -26,13 +26,18 @@ _NOT_SENT = _HOP_BY_HOP | {"content-length", "expect"}
 def for_engine(headers: Mapping[str, str], pairs: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
     """Of a request. `pairs` are all its headers in order, repeated ones too."""
     left_out = _NOT_SENT | _named(headers)
-    return [(name, value) for name, value in pairs if name.lower() not in left_out]
+    return [(name, _writable(value)) for name, value in pairs if name.lower() not in left_out]
 
 
 def for_client(headers: Mapping[str, str], pairs: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
     """Of an answer; its length stays."""
     left_out = _HOP_BY_HOP | _named(headers)
-    return [(name, value) for name, value in pairs if name.lower() not in left_out]
+    return [(name, _writable(value)) for name, value in pairs if name.lower() not in left_out]
+
+
+def _writable(value: str) -> str:
+    """aiohttp reads bytes that are no UTF-8 as surrogates, and cannot write those."""
+    return value if value.isascii() else value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def _named(headers: Mapping[str, str]) -> set[str]:

@@ -6,6 +6,7 @@ no new connection and waits for what runs; shortly before its patience ends, wha
 
 import asyncio
 import os
+import resource
 import sys
 from collections.abc import Callable
 
@@ -19,6 +20,7 @@ from warmstack_gateway.relay import Relay
 from warmstack_gateway.sending import open_session
 from warmstack_gateway.settings import Settings, WrongSetting, read_settings
 
+MOST_FILES = 65_536
 END_ALL_SECONDS = 6.0  # after SIGTERM; grace_period in the Caddyfile is longer
 
 
@@ -28,7 +30,16 @@ def main() -> int:
     except WrongSetting as wrong:
         print(f"error: {wrong}", file=sys.stderr)
         return 2
+    _raise_file_limit()
     return asyncio.run(run(settings))
+
+
+def _raise_file_limit() -> None:
+    """Each request takes two sockets, and a container may start with a limit of 1024 open files."""
+    now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MOST_FILES if most == resource.RLIM_INFINITY else min(most, MOST_FILES)
+    if now != resource.RLIM_INFINITY and now < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
 
 
 async def run(settings: Settings) -> int:

@@ -73,6 +73,13 @@ TOO_LARGE = Refusal(
     sentence="The request is larger than 20 MB, the most this gateway takes.",
     retry=False,
 )
+BROKEN = Refusal(
+    status=500,
+    kind="internal_error",
+    code="gateway_error",
+    sentence="The gateway could not handle this request.",
+    retry=False,
+)
 # In a stream that has begun these are events; the status is what the same would be before.
 CUT = Refusal(
     status=503,

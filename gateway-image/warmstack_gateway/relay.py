@@ -6,6 +6,7 @@ keys, sizes that are announced, and paths outside /v1: Caddy has looked at those
 
 import asyncio
 import time
+import traceback
 from pathlib import Path
 
 from aiohttp import ClientSession
@@ -17,7 +18,7 @@ from warmstack_gateway.engines import Engines
 from warmstack_gateway.hold import Room, Sendings
 from warmstack_gateway.marks import emit
 from warmstack_gateway.metrics import Counts
-from warmstack_gateway.refusals import NOT_READY, STOPPED, STOPPING, TOO_MANY, Refusal, Refused
+from warmstack_gateway.refusals import BROKEN, NOT_READY, STOPPED, STOPPING, TOO_MANY, Refusal, Refused
 from warmstack_gateway.sending import LONGEST_HEADER_BYTES, Dropped, Unreached, send
 
 READY_SECONDS = 1.0  # longest answer of /ready
@@ -49,6 +50,12 @@ class Relay:
                 return _refuse(STOPPING)
             self.counts.requests["gone"] += 1
             raise
+        except Exception:  # a fault of the relay: the log has its traceback, the client a sentence
+            if asked.begun:
+                raise
+            traceback.print_exc()
+            self.counts.requests["refused"] += 1
+            return _refuse(BROKEN)
         finally:
             asked.free()
             del self._running[task]
@@ -70,7 +77,11 @@ class Relay:
         await asked.read_body()
         sendings = Sendings()
         deadline = self._deadline()
+        tries = 0
         while True:
+            if tries > len(self._engines.all) and _now() >= deadline:
+                raise Refused(_without_an_answer(sendings))  # engines that look ready and take nothing
+            tries += 1
             engine = self._engines.choose() or await self._wait(deadline, sendings)
             # Nothing is awaited between choice and count: who drains an engine sees every request.
             with engine.counted():
@@ -104,11 +115,11 @@ class Relay:
             self._room.leave()
             self.counts.was_held(time.monotonic() - started)
         if engine is None:
-            raise Refused(STOPPED if sendings.received else NOT_READY)
+            raise Refused(_without_an_answer(sendings))
         return engine
 
     def _deadline(self) -> float:
-        return asyncio.get_running_loop().time() + self._hold_seconds
+        return _now() + self._hold_seconds
 
 
 async def serve(relay: Relay, path: Path) -> ServerRunner:
@@ -127,6 +138,14 @@ async def serve(relay: Relay, path: Path) -> ServerRunner:
     await UnixSite(runner, path, backlog=1024).start()
     path.chmod(0o600)
     return runner
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def _without_an_answer(sendings: Sendings) -> Refusal:
+    return STOPPED if sendings.received else NOT_READY
 
 
 def _refuse(refusal: Refusal) -> Response:

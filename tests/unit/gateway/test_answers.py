@@ -245,6 +245,7 @@ def test_headers_pass_both_ways_and_bodies_stay_compressed(stage: Stage) -> None
         b"Set-Cookie: a=1",
         b"Set-Cookie: b=2",
         b"X-Thing: caf\xc3\xa9",
+        b"X-Other: caf\xe9",
         b"Connection: X-Hop, keep-alive",
         b"X-Hop: 1",
         b"Server: uvicorn",
@@ -270,6 +271,7 @@ def test_headers_pass_both_ways_and_bodies_stay_compressed(stage: Stage) -> None
     assert response.headers["Server"] == "uvicorn"
     assert response.headers["Content-Encoding"] == "gzip"
     assert "X-Hop" not in response.headers
+    assert response.headers["X-Thing"].encode("latin-1") == "café".encode()
     request_head, _, request_body = stage.engine.received[0].partition(b"\r\n\r\n")
     first, *received = request_head.decode().split("\r\n")
     assert first == "POST /v1/thing?a=%2F&b=%20c HTTP/1.1"

@@ -67,6 +67,21 @@ def test_an_error_event_of_the_engine_passes(gateway: Gateway, engine: FakeEngin
     assert done == "[DONE]"
 
 
+def test_a_client_that_waits_no_longer_for_a_plain_answer_leaves_the_engine(
+    gateway: Gateway, engine: FakeEngine
+) -> None:
+    engine.behave(tokens=("word ",) * 100, token_seconds=0.1)
+    with contextlib.closing(gateway.connect()) as connection:
+        connection.request("POST", "/v1/chat/completions", body=chat_body())
+        wait_until(lambda: engine.chats(), seconds=5, what="the engine has the request")
+        assert gateway.route("show")["engines"]["127.0.0.1"]["in_flight"] == 1
+    wait_until(
+        lambda: gateway.route("show")["engines"]["127.0.0.1"]["in_flight"] == 0,
+        seconds=3,
+        what="it is sent there no longer",
+    )
+
+
 def test_a_client_that_stops_reading_stops_the_engine(gateway: Gateway, engine: FakeEngine) -> None:
     engine.behave(tokens=("word ",) * 1000, token_seconds=0.02)
     with stream(gateway) as response:
