@@ -81,7 +81,7 @@ def test_a_stream_cut_in_the_middle_is_seen_and_the_next_message_works(chat: Cha
     try:
         stack.compose("kill", "vllm")
         cut = chat.expect_end()
-        assert "not completed" in cut or "error" in cut.lower(), cut
+        assert "The engine stopped while it was answering. Please send your message again." in cut
         assert len(cut.split()) > 20, f"what had arrived is gone: {cut}"
     finally:
         stack.compose("start", "vllm")
