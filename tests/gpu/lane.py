@@ -20,6 +20,7 @@ from gpu import memory
 from gpu.gpus import mib_by_gpu, read_gpus, read_processes
 from gpu.host import ROOT
 from warmops.changes import ENGINE, WEIGHT_CACHE, Container
+from warmops.evidence import last_start
 from warmops.processes import host_processes
 from warmops.project import Project, Remembered
 from warmops.wanted import plan_wanted, read_wanted, settings_of
@@ -112,9 +113,10 @@ def up_arguments(lane: Lane, model: str | None = None) -> list[str]:
 
 
 def engine_log(lane: Lane) -> list[str]:
-    """The engine's log since its container's last start, without Docker's times."""
+    """The engine's log since its last start, without Docker's times."""
     engine = lane.engine()
-    return [line.text for line in lane.docker_project.log(engine)] if engine is not None else []
+    lines = lane.docker_project.log(engine) if engine is not None else []
+    return [line.text for line in last_start(lines) or lines]
 
 
 def container_mib(lane: Lane, container: str) -> dict[str, int]:

@@ -12,7 +12,7 @@ tree=${TREE:-/srv/warmstack}
 began=$SECONDS
 "$here/sync.sh" "$tree"
 export PYTHONPATH=$tree/compose:$tree/scripts:$tree/tests
-models=/tmp/models
+models=${GPU_SESSION_MODELS:-/tmp/models}
 small=(--hidden 1024 --layers 28 --heads 16 --kv-heads 8 --intermediate 3072)
 
 background() { # NAME COMMAND…: outlives this call, leaves /tmp/prepare-NAME.done with its exit code
@@ -21,17 +21,23 @@ background() { # NAME COMMAND…: outlives this call, leaves /tmp/prepare-NAME.d
   setsid nohup bash -c '"$@"; echo $? >"/tmp/prepare-$0.done"' "$name" "$@" >"/tmp/prepare-$name.log" 2>&1 </dev/null &
 }
 
-write_models() { # DIR_WITH_MAKE_MODEL; digests too: `up` remembers them
+write_models() { # DIR_WITH_MAKE_MODEL
   cd "$tree"
   mkdir -p $models
   python3 "$1/make_model.py" $models/small "${small[@]}"
   python3 "$1/make_model.py" $models/small-other "${small[@]}" --seed 1
   python3 "$1/make_model.py" $models/eight
+  remember small small-other eight
   python3 tests/gpu/make_fp8.py $models/small $models/small-fp8
   python3 tests/gpu/make_fp8.py $models/small $models/small-fp8-tensor --tensor
-  chmod -R a+rX $models
-  for model in small small-other eight small-fp8 small-fp8-tensor; do
-    python3 -c 'import sys; from warmops.model import local_folder; print(local_folder(sys.argv[1])["digest"])' $models/$model
+  remember small-fp8 small-fp8-tensor
+}
+
+remember() { # MODEL…: readable, and their digests computed: `up` remembers them
+  local model
+  for model in "$@"; do
+    chmod -R a+rX "$models/$model"
+    python3 -c 'import sys; from warmops.model import local_folder; print(local_folder(sys.argv[1])["digest"])' "$models/$model"
   done
 }
 
@@ -92,7 +98,10 @@ PY
 case $1 in
   part)
     bash "$2/setup.sh" "$2"
-    [ -e /tmp/prepare-models.log ] || { cp "$2/make_model.py" /tmp/; background models bash "$tree/tests/gpu/prepare.sh" models; }
+    if [ ! -e /tmp/prepare-models.log ]; then
+      cp "$2/make_model.py" /tmp/
+      background models bash "$tree/tests/gpu/prepare.sh" models
+    fi
     background "bytecode-$(basename "$2")" bash "$tree/tests/gpu/prepare.sh" compile
     echo "part: $((SECONDS - began)) s" ;;
   models) write_models /tmp ;;
