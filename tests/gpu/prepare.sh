@@ -71,7 +71,7 @@ finish() {
 
 choose_nodes() { # Does a container with the node of the last GPU alone see that GPU alone?
   local image last uuid seen
-  image=$(docker images --format '{{.Repository}}:{{.Tag}}' | grep '^warmstack/vllm:')
+  image=$(docker images --format '{{.Repository}}:{{.Tag}}' | grep -m 1 '^warmstack/vllm:.*-cuda')
   last=$(($(nvidia-smi -L | wc -l) - 1))
   uuid=$(nvidia-smi --query-gpu=uuid --format=csv,noheader | tail -n 1)
   python3 -m gpu.host override --project probe --gpus $last --out /tmp/probe.yaml

@@ -8,6 +8,8 @@ for pid in "${RESULTS:-/tmp/results}"/*/pid; do
 done
 mkdir -p "$tree"
 for folder in compose scripts tests vllm-image daemon-image gateway-image; do
+  # What is the same stays: background work of an earlier call may be reading it.
+  diff -rq -x __pycache__ "$from/$folder" "$tree/$folder" >/dev/null 2>&1 && continue
   rm -rf "${tree:?}/$folder"
   cp -r "$from/$folder" "$tree/"
 done
