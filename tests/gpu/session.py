@@ -51,6 +51,7 @@ STEPS: Mapping[str, Step] = {
     "nursery-memory": steps.memory_now,
     "bench": steps.bench,
     "kill-rank": steps.kill_rank,
+    "alone": steps.alone,
     "down": steps.down,
     "pid-fault": steps_small.pid_fault,
     "pid-collision": steps_small.pid_collision,
@@ -87,10 +88,10 @@ LANES: Mapping[str, Mapping[str, Any]] = {
     # Alone on the host: nothing else runs on any GPU. The stack of `eight`.
     "timing": {
         "like": "eight",
-        "steps": "restart disk-warm nursery nursery-restart nursery-restart-2 nursery-kill disk-dropped "
+        "steps": "alone restart disk-warm nursery nursery-restart nursery-restart-2 nursery-kill disk-dropped "
         "nursery-memory forked forked-restart",
     },
-    "bench": {"like": "eight", "steps": "bench down"},
+    "bench": {"like": "eight", "steps": "alone bench down"},
     "tp2": {
         "environment": "gpu-tp2",
         "gpus": (0, 1),
@@ -152,6 +153,9 @@ def run_lane(arguments: argparse.Namespace) -> None:
     (lane.folder / "pid").write_text(str(os.getpid()))
     try:
         for name in arguments.steps or LANES[lane.name]["steps"].split():
+            if (lane.folder / "stop").exists():
+                say(lane, f"asked to stop before {name}")
+                break
             if not (lane.folder / f"{name}.json").exists():
                 run_step(lane, name)
                 keep_logs(lane)

@@ -3,6 +3,7 @@
 #
 #   stage.sh OUT_DIR SECONDS LANE…      a lane that outlives this call goes on; the next call waits for it
 #   stage.sh OUT_DIR SECONDS wait       starts nothing
+#   stage.sh OUT_DIR SECONDS stop       starts nothing; lanes end after the step that they are at
 #
 # Variables: RESULTS (/tmp/results), CPU=1 to rehearse with the cpu environment.
 set -u
@@ -17,8 +18,13 @@ python=${PYTHON:-python3}
 until=$((SECONDS + limit))
 for lane in "$@"; do
   [ "$lane" != wait ] || continue
+  if [ "$lane" = stop ]; then
+    for pid in "$results"/*/pid; do [ ! -e "$pid" ] || touch "${pid%pid}stop"; done
+    continue
+  fi
   name=${lane%%:*}; steps=${lane#"$name"}; steps=${steps#:}
   [ -e "$results/$name/pid" ] && kill -0 "$(cat "$results/$name/pid")" 2>/dev/null && continue
+  rm -f "$results/$name/stop"
   # shellcheck disable=SC2086
   setsid nohup "$python" -m gpu.session --results "$results" lane "$name" ${CPU:+--cpu} ${steps//,/ } \
     >>"$results/$name.out" 2>&1 </dev/null &

@@ -247,6 +247,20 @@ def await_engine(lane: Lane) -> Facts:
     return {"ok": False, "outcome": _outcome(lane)}
 
 
+def alone(lane: Lane) -> Facts:
+    """The stacks of other lanes go: what follows has the host for itself."""
+    others = {
+        settings.parent.name
+        for settings in lane.docker_project.state.glob("*/settings.json")
+        if settings.parent.name != lane.project
+    }
+    ended = {
+        name: warm(replace(lane, project=name), "down", "--all", log="alone", seconds=120) for name in others
+    }
+    used = {gpu.uuid: gpu.used_mib for gpu in _gpus(lane)}
+    return {"ok": all(code == 0 for code, _, _ in ended.values()), "ended": sorted(ended), "used_mib": used}
+
+
 def down(lane: Lane) -> Facts:
     """Everything of the project goes, and so does its memory."""
     code, _, seconds = warm(lane, "down", "--all", log="down", seconds=120)
