@@ -88,8 +88,8 @@ LANES: Mapping[str, Mapping[str, Any]] = {
     # Alone on the host: nothing else runs on any GPU. The stack of `eight`.
     "timing": {
         "like": "eight",
-        "steps": "alone restart disk-warm nursery nursery-restart nursery-restart-2 nursery-kill disk-dropped "
-        "nursery-memory forked forked-restart",
+        "steps": "alone restart disk-warm nursery nursery-restart nursery-restart-2 nursery-kill "
+        "disk-dropped nursery-memory forked forked-restart",
     },
     "bench": {"like": "eight", "steps": "alone bench down"},
     "tp2": {
