@@ -50,13 +50,13 @@ def parse_gpus(text: str) -> tuple[Gpu, ...]:
     return tuple(
         Gpu(
             uuid=gpu.findtext("uuid", ""),
-            minor=int(gpu.findtext("minor_number", "0")),
+            minor=_number(gpu.findtext("minor_number", ""), index),
             total_mib=_mib(gpu.findtext("fb_memory_usage/total", "")),
             used_mib=_mib(gpu.findtext("fb_memory_usage/used", "")),
             name=gpu.findtext("product_name", ""),
             driver=driver,
         )
-        for gpu in root.iter("gpu")
+        for index, gpu in enumerate(root.iter("gpu"))
     )
 
 
@@ -78,6 +78,11 @@ def mib_by_gpu(processes: Iterable[ProcessMemory], pids: Iterable[int]) -> dict[
         if process.pid in wanted:
             found[process.uuid] = found.get(process.uuid, 0) + process.mib
     return found
+
+
+def _number(text: str, otherwise: int) -> int:
+    """Virtual machines do not always tell the minor number; then the driver's order is the best guess."""
+    return int(text) if text.isdigit() else otherwise
 
 
 def _mib(text: str) -> int:
