@@ -107,6 +107,11 @@ LANES: Mapping[str, Mapping[str, Any]] = {
 
 
 def main() -> None:
+    arguments = make_parser().parse_args()
+    arguments.run(arguments)
+
+
+def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--results", type=Path, required=True)
     commands = parser.add_subparsers(required=True)
@@ -117,8 +122,7 @@ def main() -> None:
     lane.set_defaults(run=run_lane)
     table = commands.add_parser("table")
     table.set_defaults(run=print_table)
-    arguments = parser.parse_args()
-    arguments.run(arguments)
+    return parser
 
 
 def make_lane(name: str, results: Path, *, cpu: bool) -> Lane:

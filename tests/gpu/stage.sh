@@ -26,7 +26,7 @@ for lane in "$@"; do
   [ -e "$results/$name/pid" ] && kill -0 "$(cat "$results/$name/pid")" 2>/dev/null && continue
   rm -f "$results/$name/stop"
   # shellcheck disable=SC2086
-  setsid nohup "$python" -m gpu.session --results "$results" lane "$name" ${CPU:+--cpu} ${steps//,/ } \
+  setsid nohup "$python" -m gpu.session --results "$results" lane ${CPU:+--cpu} "$name" ${steps//,/ } \
     >>"$results/$name.out" 2>&1 </dev/null &
   mkdir -p "$results/$name"; echo $! >"$results/$name/pid"
 done

@@ -15,7 +15,7 @@ from gpu.figures import Cost, cost_picture
 from gpu.gpus import ProcessMemory, mib_by_gpu, parse_gpus, parse_processes
 from gpu.host import changes_of, device_nodes
 from gpu.memory import compare, log_facts, overhead
-from gpu.session import LANES, STEPS, line_of
+from gpu.session import LANES, STEPS, line_of, make_parser
 from warmops.project import ROOT
 
 MIB, GIB = 1024**2, 1024**3
@@ -161,6 +161,12 @@ def test_an_empty_image_starts_what_its_dockerfile_starts(dockerfile: str) -> No
 def test_every_step_of_a_lane_exists() -> None:
     for lane in LANES.values():
         assert set(lane["steps"].split()) <= set(STEPS)
+
+
+@pytest.mark.parametrize("cpu", [[], ["--cpu"]])
+def test_steps_are_named_behind_the_lane(cpu: list[str]) -> None:
+    read = make_parser().parse_args(["--results", "r", "lane", *cpu, "small", "up", "memory"])
+    assert (read.name, read.steps, read.cpu) == ("small", ["up", "memory"], bool(cpu))
 
 
 def step(lane: str, name: str, **facts: Any) -> dict[str, Any]:
