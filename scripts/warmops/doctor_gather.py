@@ -163,9 +163,12 @@ def wish_facts(docker: Docker, spec: Spec, plan: Plan | None) -> WishFacts:
 
 
 def needed_memory(plan: Plan) -> int:
-    """Bytes that must be free: the plan's sum without the headroom, of which the driver takes its part."""
+    """Bytes that must be free: the plan's sum without the headroom, of which the driver takes its part.
+
+    The second engine of a roll looks for its memory when a roll begins.
+    """
     headroom = sum(part.bytes for part in plan.budget.parts if part.key == "headroom")
-    return plan.budget.total_bytes - headroom
+    return plan.budget.steady_bytes - headroom
 
 
 def cuda_of(images: Iterable[Mapping[str, Any]]) -> str | None:

@@ -79,7 +79,7 @@ def uuids_of(container: Mapping[str, Any], gpus: Sequence[GpuFacts]) -> tuple[st
 def gpu_problems(plan: Plan, claims: Iterable[Claim], gpus: Sequence[GpuFacts]) -> list[Problem]:
     """Why a plan cannot share a GPU with what other projects planned there; none where all of it fits."""
     taken = shared(plan.weight_cache.gpus, claims, gpus)
-    own = _always_taken(plan)
+    own = plan.budget.steady_bytes
     problems = []
     for gpu, others in taken:
         sum_of_all = own + sum(claim.bytes for claim in others)
@@ -106,13 +106,6 @@ def shared(
     listed = list(claims)
     pairs = [(gpu, tuple(claim for claim in listed if gpu.uuid in claim.uuids)) for gpu in used]
     return [(gpu, others) for gpu, others in pairs if others]
-
-
-def _always_taken(plan: Plan) -> int:
-    """The sum without the second engine of a roll, which looks for its memory when a roll begins."""
-    passing = plan.surge is not None and plan.surge.profiles
-    second = sum(part.bytes for part in plan.budget.parts if part.key.startswith("surge_"))
-    return plan.budget.total_bytes - (second if passing else 0)
 
 
 def _held(cache: Mapping[str, Any]) -> int:
