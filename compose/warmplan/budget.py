@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
+from warmplan.activations import activation_bytes, is_eager
 from warmplan.constants import (
     COPIES_IN_SHM,
     CPU_ENGINE,
     CPU_WEIGHT_CACHE,
-    CUDA_ACTIVATIONS,
     CUDA_CONTEXT,
     CUDA_GRAPHS,
     CUDA_LINKS,
@@ -26,7 +26,7 @@ from warmplan.constants import (
     gib,
 )
 from warmplan.errors import Problem, UserError
-from warmplan.facts import NO_FACTS
+from warmplan.facts import NO_FACTS, ModelFacts
 from warmplan.fitting import KvWish, nearest_plan
 from warmplan.host import HostFacts
 from warmplan.kv import KvLayout
@@ -41,6 +41,7 @@ _TABLES_FROM: Final = "positions of the model times rotary size"
 # What a second engine is there for; none: the first is only ever restarted.
 Second = Literal["none", "roll", "standby"]
 _SURGE: Final = "surge_"
+_OF_ENGINE: Final = frozenset({"engine_context", "graphs", "activations", "kv_cache", "copy"})
 TELL_SIZE: Final = "tell the size of the weights: make lock, or model.weight_gib of one rank"
 
 
@@ -96,6 +97,11 @@ class Budget:
         return sum(part.bytes for part in self.parts if part.key.startswith(_SURGE))
 
     @property
+    def engine_bytes(self) -> int:
+        """What one engine takes of one GPU beside the weights that it maps."""
+        return sum(part.bytes for part in self.parts if part.key in _OF_ENGINE)
+
+    @property
     def steady_bytes(self) -> int:
         """What is held all the time: a roll's second engine is there for minutes, a standby always."""
         return self.total_bytes - (self.surge_bytes if self.second == "roll" else 0)
@@ -131,8 +137,8 @@ def compute_budget(*, spec: Spec, model: LockedModel | None, host: HostFacts | N
     kv_bytes = _kv_cache_bytes(spec, kv, length)
     _check_one_request(kv, kv_bytes, length)
     memory = None if spec.gpu.memory_gib is None else int(spec.gpu.memory_gib * GIB)
-    second = _second_engine(spec, weights, kv_bytes, memory)
-    parts = tuple(_parts(spec, weights, kv_bytes, second))
+    second = _second_engine(spec, facts, weights, kv_bytes, memory)
+    parts = tuple(_parts(spec, facts, weights, kv_bytes, second))
     known = kv is not None and length is not None
     budget = Budget(
         ranks=spec.tensor,
@@ -147,7 +153,7 @@ def compute_budget(*, spec: Spec, model: LockedModel | None, host: HostFacts | N
         request_bytes=kv.request_bytes(length) if kv is not None and length is not None else None,
         full_length_requests=kv.requests(kv_bytes, length=length or 1) if kv is not None and known else None,
         shm_bytes=_shm_bytes(spec, weights),
-        utilization=_utilization(spec, weights, kv_bytes, memory),
+        utilization=_utilization(spec, facts, weights, kv_bytes, memory),
         second=second,
         parts=parts,
         total_bytes=sum(part.bytes for part in parts),
@@ -189,7 +195,9 @@ def _check_one_request(kv: KvLayout | None, kv_bytes: int, length: int | None) -
     raise UserError(Problem(key="engine.kv_cache", problem=missing, hint=more + less))
 
 
-def _second_engine(spec: Spec, weights: Weights, kv_bytes: int, memory: int | None) -> Second:
+def _second_engine(
+    spec: Spec, facts: ModelFacts, weights: Weights, kv_bytes: int, memory: int | None
+) -> Second:
     """What was wished; without a wish a roll where it fits.
 
     The memory of a CPU host stands in no environment: there a roll is planned and looks when it begins.
@@ -202,11 +210,11 @@ def _second_engine(spec: Spec, weights: Weights, kv_bytes: int, memory: int | No
         return "roll"
     if weights.rank is None or memory is None:
         return "none"
-    both = sum(part.bytes for part in _parts(spec, weights, kv_bytes, "roll"))
+    both = sum(part.bytes for part in _parts(spec, facts, weights, kv_bytes, "roll"))
     return "roll" if both <= memory else "none"
 
 
-def _parts(spec: Spec, weights: Weights, kv_bytes: int, second: Second) -> Iterator[Part]:
+def _parts(spec: Spec, facts: ModelFacts, weights: Weights, kv_bytes: int, second: Second) -> Iterator[Part]:
     """The lines of the sum: for one GPU, or for the host's memory on the CPU."""
     rank, source = weights.rank or 0, weights.source or "unknown"
     known = weights.rank is not None
@@ -220,13 +228,15 @@ def _parts(spec: Spec, weights: Weights, kv_bytes: int, second: Second) -> Itera
         yield Part(key="weights", name=held, bytes=rank, source=source, known=known)
         if weights.tables:
             yield Part(key="tables", name=_TABLES, bytes=weights.tables, source=_TABLES_FROM)
-        yield _constant("weight_cache_context", "weight cache, CUDA context", CUDA_CONTEXT.bytes, spec)
-        yield from _engine_parts(spec, "engine", "", kv_bytes)
+        context = CUDA_CONTEXT
+        name = "weight cache, CUDA context"
+        yield Part(key="weight_cache_context", name=name, bytes=context.bytes, source=context.source)
+        yield from _engine_parts(spec, facts, "engine", "", kv_bytes)
     if spec.engine.on_miss == "disk":
         yield copy
     if second != "none":
         if spec.platform == "cuda":
-            yield from _engine_parts(spec, surge, _SURGE, kv_bytes)
+            yield from _engine_parts(spec, facts, surge, _SURGE, kv_bytes)
         else:
             yield from _host_engine_parts(spec, f"{surge}, ", _SURGE, kv_bytes)
         if spec.engine.on_miss == "disk":
@@ -236,22 +246,25 @@ def _parts(spec: Spec, weights: Weights, kv_bytes: int, second: Second) -> Itera
         yield Part(key="headroom", name="headroom", bytes=headroom, source="gpu.headroom_gib")
 
 
-def _engine_parts(spec: Spec, who: str, prefix: str, kv_bytes: int) -> Iterator[Part]:
+def _engine_parts(spec: Spec, facts: ModelFacts, who: str, prefix: str, kv_bytes: int) -> Iterator[Part]:
     """What one engine holds on one GPU beside the weights that it maps."""
-    yield _constant(f"{prefix}engine_context", f"{who}, CUDA context", CUDA_CONTEXT.bytes, spec)
-    graphs, work = CUDA_GRAPHS, CUDA_ACTIVATIONS
-    yield Part(key=f"{prefix}graphs", name=f"{who}, CUDA graphs", bytes=graphs.bytes, source=graphs.source)
-    yield Part(key=f"{prefix}activations", name=f"{who}, activations", bytes=work.bytes, source=work.source)
+    yield _engine_context(f"{prefix}engine_context", f"{who}, CUDA context", spec)
+    if not is_eager(spec):
+        size, source = CUDA_GRAPHS.bytes, CUDA_GRAPHS.source
+        yield Part(key=f"{prefix}graphs", name=f"{who}, CUDA graphs", bytes=size, source=source)
+    size, source = activation_bytes(spec, facts)
+    yield Part(key=f"{prefix}activations", name=f"{who}, activations", bytes=size, source=source)
     cache = "KV cache" if not prefix else f"{who}, KV cache"
     yield Part(key=f"{prefix}kv_cache", name=cache, bytes=kv_bytes, source="engine.kv_cache")
 
 
-def _constant(key: str, name: str, context: int, spec: Spec) -> Part:
-    """A process's context; with more ranks than one also its buffers to the other GPUs."""
+def _engine_context(key: str, name: str, spec: Spec) -> Part:
+    """An engine's context on one GPU; with more ranks than one also its buffers to the other GPUs."""
+    context = CUDA_CONTEXT
     if spec.tensor == 1:
-        return Part(key=key, name=name, bytes=context, source=CUDA_CONTEXT.source)
-    source = f"{CUDA_CONTEXT.source}; and {gib(CUDA_LINKS.bytes)} of buffers, {CUDA_LINKS.source}"
-    return Part(key=key, name=f"{name} and links", bytes=context + CUDA_LINKS.bytes, source=source)
+        return Part(key=key, name=name, bytes=context.bytes, source=context.source)
+    source = f"{context.source}; and {gib(CUDA_LINKS.bytes)} of buffers, {CUDA_LINKS.source}"
+    return Part(key=key, name=f"{name} and links", bytes=context.bytes + CUDA_LINKS.bytes, source=source)
 
 
 def _host_parts(spec: Spec, weights: Weights, source: str, kv_bytes: int) -> Iterator[Part]:
@@ -285,7 +298,9 @@ def _shm_bytes(spec: Spec, weights: Weights) -> int:
     return math.ceil(wanted / MIB) * MIB
 
 
-def _utilization(spec: Spec, weights: Weights, kv_bytes: int, memory: int | None) -> float | None:
+def _utilization(
+    spec: Spec, facts: ModelFacts, weights: Weights, kv_bytes: int, memory: int | None
+) -> float | None:
     """The share of a GPU for one engine: weights that others hold, KV cache, graphs and activations.
 
     vLLM 0.33 (v1/worker/utils.py, request_memory) wants this share, less the weights, to be free when the
@@ -294,7 +309,8 @@ def _utilization(spec: Spec, weights: Weights, kv_bytes: int, memory: int | None
     """
     if spec.platform != "cuda" or weights.rank is None or not memory:
         return None
-    used = weights.rank + weights.tables + kv_bytes + CUDA_GRAPHS.bytes + CUDA_ACTIVATIONS.bytes
+    work = activation_bytes(spec, facts)[0] + (0 if is_eager(spec) else CUDA_GRAPHS.bytes)
+    used = weights.rank + weights.tables + kv_bytes + work
     return math.floor(used / memory * 10000) / 10000
 
 
@@ -340,7 +356,7 @@ def _fits(spec: Spec, model: LockedModel | None, tensor: int, memory: int) -> bo
         kv_bytes = _kv_cache_bytes(wider, kv, full_length(wider, facts))
     except UserError:
         return False
-    return sum(part.bytes for part in _parts(wider, weights, kv_bytes, second)) <= memory
+    return sum(part.bytes for part in _parts(wider, facts, weights, kv_bytes, second)) <= memory
 
 
 def _check_host(spec: Spec, budget: Budget, host: HostFacts) -> list[Problem]:

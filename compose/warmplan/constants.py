@@ -27,14 +27,26 @@ CUDA_CONTEXT: Final = Constant(
     bytes=610 * MIB,
     source="measured: H200, driver 580, vLLM 0.33.0, November 2026 (16 246 MiB for 15.27 GiB of weights)",
 )
-CUDA_GRAPHS: Final = Constant(name="CUDA graphs of one engine", bytes=GIB, source="chosen, not measured")
+_MEASURED_AGAIN: Final = "measured: H200, driver 580, vLLM 0.33.0, docs/measurements/h200-2026-11-30"
+CUDA_GRAPHS: Final = Constant(
+    name="CUDA graphs of one engine",
+    bytes=614 * MIB,
+    source=f"{_MEASURED_AGAIN} (451 MiB with a 0.6B shape, 717 MiB with 8B, 594 MiB with half of 8B)",
+)
+CUDA_WORKSPACES: Final = Constant(
+    name="workspaces of one engine, beside activations and logits",
+    bytes=160 * MIB,
+    source=f"{_MEASURED_AGAIN} (what is left of three engines)",
+)
 CUDA_ACTIVATIONS: Final = Constant(
-    name="activations and workspaces of one engine", bytes=3 * GIB, source="chosen, not measured"
+    name="activations and workspaces of one engine whose config.json does not tell the shapes",
+    bytes=3 * GIB,
+    source="chosen, not measured",
 )
 CUDA_LINKS: Final = Constant(
-    name="buffers between GPUs, of one process (more than one rank)",
-    bytes=512 * MIB,
-    source="chosen, not measured",
+    name="buffers between GPUs, of one engine's rank (more than one rank)",
+    bytes=806 * MIB,
+    source=f"{_MEASURED_AGAIN} (8B shape on two GPUs, NVLink multicast off)",
 )
 CPU_WEIGHT_CACHE: Final = Constant(
     name="weight-cache process on the CPU",
@@ -59,6 +71,7 @@ SHM_PER_RANK: Final = Constant(
 CONSTANTS: Final = (
     CUDA_CONTEXT,
     CUDA_GRAPHS,
+    CUDA_WORKSPACES,
     CUDA_ACTIVATIONS,
     CUDA_LINKS,
     CPU_WEIGHT_CACHE,
@@ -77,6 +90,9 @@ LATENT_BLOCK_TOKENS: Final = 128
 BATCHED_TOKENS_LARGE: Final = 8192
 BATCHED_TOKENS: Final = 2048
 LARGE_GPU_BYTES: Final = 70 * GIB
+# Sequences that one step computes at most, from the same place.
+SEQUENCES_LARGE: Final = 1024
+SEQUENCES: Final = 256
 # Steps that may be under way at once (config/vllm.py: asynchronous scheduling).
 STEPS_IN_FLIGHT: Final = 2
 

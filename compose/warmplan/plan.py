@@ -236,7 +236,9 @@ class _Vllm:
             path=model.path,
             ipc=self.place.ipc,
         )
-        return replace(engine, labels=(*engine.labels, *spec.labels))
+        # What other projects on this host's GPUs have to leave to it.
+        claim = () if spec.platform == "cpu" else (("warmstack.gpu-bytes", str(self.budget.engine_bytes)),)
+        return replace(engine, labels=(*engine.labels, *claim, *spec.labels))
 
     def surge(self, compile_volume: str) -> Service:
         """A second engine: the first one's block under another name, with a compile cache of its own.

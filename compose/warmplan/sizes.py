@@ -101,7 +101,7 @@ def measure_kv(spec: Spec, facts: ModelFacts) -> KvLayout | None:
         ranks=spec.tensor,
         value_bytes=value_bytes,
         block=block,
-        in_flight=STEPS_IN_FLIGHT * _batched_tokens(spec),
+        in_flight=STEPS_IN_FLIGHT * batched_tokens(spec),
         windows=not _switch(spec, "disable-hybrid-kv-cache-manager"),
     )
 
@@ -182,8 +182,8 @@ def _kv_value_bytes(spec: Spec) -> int | None:
     return _served_value_bytes(spec) if kind == "auto" else _KV_VALUE_BYTES.get(kind)
 
 
-def _batched_tokens(spec: Spec) -> int:
-    """Tokens of one step at most."""
+def batched_tokens(spec: Spec) -> int:
+    """Tokens that one step of an engine computes at most."""
     given = _whole_number(spec, "max-num-batched-tokens")
     if given is not None:
         return given

@@ -14,12 +14,11 @@ from typing import Any
 
 from warmops.docker import Docker
 from warmplan import GpuFacts, Plan, Problem
-from warmplan.constants import CUDA_ACTIVATIONS, CUDA_CONTEXT, CUDA_GRAPHS, gib
+from warmplan.constants import CUDA_CONTEXT, gib
 from warmplan.services import Gpus
 
 _PROJECT = "com.docker.compose.project"
 _ROLE = "warmstack.role"
-_KV = "--kv-cache-memory-bytes="
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,10 +114,8 @@ def _held(cache: Mapping[str, Any]) -> int:
 
 
 def _engine(engine: Mapping[str, Any]) -> int:
-    """The KV cache that an engine was told to take, and what the plan adds to it."""
-    words = engine["Config"].get("Cmd") or ()
-    kv = next((int(word.removeprefix(_KV)) for word in words if word.startswith(_KV)), 0)
-    return kv + CUDA_CONTEXT.bytes + CUDA_GRAPHS.bytes + CUDA_ACTIVATIONS.bytes
+    """What the plan of an engine says that it takes, which its label tells."""
+    return int((engine["Config"].get("Labels") or {}).get("warmstack.gpu-bytes") or 0)
 
 
 def _uuid(name: str, every: Sequence[str]) -> str:

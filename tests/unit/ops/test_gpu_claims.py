@@ -25,13 +25,18 @@ def container(role: str, *, running: bool = True, project: str = "other", **host
     variables += host.pop("variables", [])
     return {
         "Config": {
-            "Labels": {"com.docker.compose.project": project, "warmstack.role": role},
+            "Labels": {"com.docker.compose.project": project, "warmstack.role": role, **planned_label(role)},
             "Env": variables,
-            "Cmd": ["/model", "--kv-cache-memory-bytes=25769803776"],
         },
         "HostConfig": host,
         "State": {"Running": running},
     }
+
+
+def planned_label(role: str) -> dict[str, str]:
+    """The label of an engine of the plan below."""
+    labels = dict(planned(FIRST).engine.labels) if role == "engine" else {}
+    return {name: value for name, value in labels.items() if name == "warmstack.gpu-bytes"}
 
 
 def request(*, names: list[str] | None = None, count: int = 0) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ import pytest
 
 from support.wishes import CPU, CUDA, LOCKED, REPOSITORY, SMALL, plan_of
 from warmplan import GpuFacts, HostFacts, UserError, read_lock
-from warmplan.constants import CUDA_ACTIVATIONS, CUDA_GRAPHS, GIB, MIB
+from warmplan.constants import GIB, MIB
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,8 @@ def test_longer_than_the_model_is_refused() -> None:
 
 def test_utilization_agrees_with_the_kv_cache() -> None:
     budget = plan_of(CUDA + "engine: {kv_cache: {gib: 10}}").budget
-    used = 269_030_016 + 10 * GIB + CUDA_GRAPHS.bytes + CUDA_ACTIVATIONS.bytes
+    work = sum(part.bytes for part in budget.parts if part.key in ("graphs", "activations"))
+    used = 269_030_016 + 10 * GIB + work
     assert budget.utilization is not None
     assert 0 <= used - budget.utilization * 80 * GIB <= 80 * GIB / 10000
 
@@ -95,7 +96,7 @@ def test_vllm_finds_its_share_free_on_a_full_gpu(roll: str) -> None:
     assert largest is not None
     budget = plan_of(text, overrides={"engine.kv_cache.gib": f"{largest // MIB / 1024}"}).budget
     others = [part.bytes for part in budget.parts if part.key != "headroom"]
-    own = budget.kv_cache_bytes + CUDA_GRAPHS.bytes + CUDA_ACTIVATIONS.bytes
+    own = budget.kv_cache_bytes + sum(p.bytes for p in budget.parts if p.key in ("graphs", "activations"))
     free = 80 * GIB - (sum(others) - own)
     assert budget.utilization is not None
     assert 0 < budget.utilization * 80 * GIB - 269_030_016 <= free
@@ -105,10 +106,10 @@ def test_what_does_not_fit_says_by_how_much() -> None:
     with pytest.raises(UserError) as raised:
         plan_of(CUDA + "engine: {kv_cache: {gib: 79}}")
     assert str(raised.value) == (
-        "error: gpu.memory_gib: 84.94 GiB are needed on a GPU of 80.00 GiB: 4.94 GiB too much\n"
-        "hint: engine.kv_cache.gib 74.05 would fit"
+        "error: gpu.memory_gib: 84.54 GiB are needed on a GPU of 80.00 GiB: 4.54 GiB too much\n"
+        "hint: engine.kv_cache.gib 74.45 would fit"
     )
-    assert plan_of(CUDA + "engine: {kv_cache: {gib: 74.05}}").locked
+    assert plan_of(CUDA + "engine: {kv_cache: {gib: 74.45}}").locked
 
 
 @pytest.mark.parametrize(("roll", "engines"), [("true", 2), ("false", 1)])
@@ -121,10 +122,10 @@ def test_a_copy_from_disk_is_planned_for(roll: str, engines: int) -> None:
 @pytest.mark.parametrize(
     ("text", "second"),
     [
-        # Without a wish: where it fits. 80 GiB hold two caches of 34.5 GiB and the rest, and not two of 35.
+        # Without a wish: where it fits. 80 GiB hold two caches of 35 GiB and the rest, and not two of 36.
         (CUDA, "roll"),
-        (CUDA + "engine: {kv_cache: {gib: 34.5}}", "roll"),
-        (CUDA + "engine: {kv_cache: {gib: 35}}", "none"),
+        (CUDA + "engine: {kv_cache: {gib: 35}}", "roll"),
+        (CUDA + "engine: {kv_cache: {gib: 36}}", "none"),
         (CUDA + "engine: {roll: false}", "none"),
         (CUDA + "engine: {roll: true}", "roll"),
         (CUDA + "engine: {standby: true}", "standby"),

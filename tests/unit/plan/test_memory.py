@@ -23,15 +23,15 @@ def plan(text: str = CUDA, name: str = "llama-3.1-8b", **overrides: str) -> Plan
 def test_the_bar_by_hand() -> None:
     """80 GiB in 64 characters: 1.25 GiB each."""
     lines = list(bar_lines(plan(**{"engine.roll": "false"}).budget))
-    assert lines[0] == "[WWWWWWWWWWWWcgaaKKKKKKh·········································]"
+    assert lines[0] == "[WWWWWWWWWWWWcgaKKKKKKh··········································]"
     assert lines[1:] == [
         "W weights and tables: 14.99 GiB",
         "c CUDA contexts: 1.19 GiB",
-        "g CUDA graphs: 1.00 GiB",
-        "a activations: 3.00 GiB",
+        "g CUDA graphs: 0.60 GiB",
+        "a activations: 1.15 GiB",
         "K KV cache: 8.00 GiB",
         "h headroom: 0.50 GiB",
-        "· free: 51.32 GiB",
+        "· free: 53.57 GiB",
     ]
 
 
@@ -54,10 +54,10 @@ def test_a_bar_is_as_wide_as_asked_and_hides_nothing(width: int, gib: str, roll:
 
 def test_what_it_means() -> None:
     text = "\n".join(meaning_lines(plan(**{"engine.roll": "false"}).budget))
-    assert "One GPU has 80.00 GiB; 51.32 GiB stay free." in text
+    assert "One GPU has 80.00 GiB; 53.57 GiB stay free." in text
     assert "KV cache: 65536 tokens; a token takes 131072 bytes on one rank." in text
     assert "Requests of full length at the same time: 8.0 of 8192 tokens." in text
-    assert "Largest model that would still fit: 66.28 GiB of weights on one GPU." in text
+    assert "Largest model that would still fit: 68.53 GiB of weights on one GPU." in text
     assert "No second engine: a changed setting restarts the engine" in text
 
 
@@ -85,13 +85,13 @@ def test_too_much_without_the_weights_says_so_and_offers_no_figure() -> None:
 @pytest.mark.parametrize(
     ("text", "wish", "sentence"),
     [
-        (CUDA, {}, "A roll starts a second engine beside the first and needs 12.60 GiB for its minutes."),
+        (CUDA, {}, "A roll starts a second engine beside the first and needs 10.34 GiB for its minutes."),
         (CPU, {"engine.kv_cache.gib": "1"}, "It looks whether the host has that free."),
-        (CUDA, {"engine.standby": "true"}, "A standby engine, always there (12.60 GiB), takes over"),
+        (CUDA, {"engine.standby": "true"}, "A standby engine, always there (10.34 GiB), takes over"),
         (
             CUDA,
             {"engine.standby": "true"},
-            "Largest KV cache that would still fit beside a second engine: 27.36",
+            "Largest KV cache that would still fit beside a second engine: 29.62",
         ),
     ],
 )
