@@ -76,7 +76,7 @@ def test_a_wish_that_does_not_fit_is_an_error_with_an_offer(tmp_path: Path) -> N
     assert (
         "error: gpu.memory_gib: 94.81 GiB are needed on a GPU of 79.00 GiB: 15.81 GiB too much" in told.stderr
     )
-    assert "hint: engine.kv_cache.gib 44.18 would fit" in told.stderr
+    assert "hint: engine.kv_cache.gib 44.19 would fit" in told.stderr
 
 
 def test_a_new_model_on_two_gpus_planned_from_a_folder(tmp_path: Path) -> None:
