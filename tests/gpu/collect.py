@@ -83,7 +83,7 @@ def costs_of(steps: Sequence[Facts]) -> list[Cost]:
     for lane, name in (
         ("eight", "8B shape"),
         ("small", "0.6B shape"),
-        ("tp2", "8B shape over two GPUs, each"),
+        ("tp2", "8B on two GPUs, each"),
     ):
         of_lane = {facts["step"]: facts for facts in steps if facts["lane"] == lane}
         memory = next(
