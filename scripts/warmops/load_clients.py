@@ -45,7 +45,7 @@ class Client(threading.Thread):
         while True:
             intended_at = self._intended(turn)
             if self._crowd.stop.wait(max(0.0, intended_at - now())):
-                self.unsent = self._due() - turn
+                self.unsent = max(0, self._due() - turn)
                 return
             request = send(
                 self._asked,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fakes.engine import FakeEngine
-from fakes.gateway import Gateway, StartGateway, running_gateway
+from fakes.gateway import Gateway, Lasting, StartGateway, running_gateway
 
 
 @pytest.fixture
@@ -34,3 +34,21 @@ def start_gateway(engine: FakeEngine, tmp_path: Path) -> Iterator[StartGateway]:
 @pytest.fixture
 def gateway(start_gateway: StartGateway) -> Gateway:
     return start_gateway(WARMSTACK_HOLD="10s")
+
+
+@pytest.fixture(scope="session")
+def all_lasting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lasting]:
+    with ExitStack() as running:
+
+        def start(**settings: str) -> Gateway:
+            return running.enter_context(running_gateway(tmp_path_factory.mktemp("gateway"), **settings))
+
+        first, second = (running.enter_context(FakeEngine()) for _ in range(2))
+        yield Lasting(first, second, start)
+
+
+@pytest.fixture
+def lasting(all_lasting: Lasting) -> Lasting:
+    for engine in (all_lasting.first, all_lasting.second):
+        engine.received.clear()
+    return all_lasting

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
 from fakes.engine import FakeEngine, chat_body
-from fakes.gateway import Gateway, StartGateway
+from fakes.gateway import Gateway, Lasting
 from support.waiting import wait_until
 
 CHAT = "/v1/chat/completions"
@@ -33,12 +32,12 @@ CHAT = "/v1/chat/completions"
         ("GET", "/config/", 404),
     ],
 )
-def test_paths(gateway: Gateway, engine: FakeEngine, method: str, path: str, status: int) -> None:
-    answer = gateway.ask(method, path)
+def test_paths(lasting: Lasting, method: str, path: str, status: int) -> None:
+    answer = lasting.gateway().ask(method, path)
     assert answer.status == status
     if status == 404:
         assert answer.error["code"] == "not_found"
-        assert engine.received == []
+        assert lasting.first.received == []
 
 
 @pytest.mark.parametrize(
@@ -51,13 +50,13 @@ def test_paths(gateway: Gateway, engine: FakeEngine, method: str, path: str, sta
         (20_000_001, False, 413),
     ],
 )
-def test_sizes(gateway: Gateway, engine: FakeEngine, size_bytes: int, announced: bool, status: int) -> None:
+def test_sizes(lasting: Lasting, size_bytes: int, announced: bool, status: int) -> None:
     body = chat_body(size_bytes=size_bytes)
-    answer = gateway.ask("POST", CHAT, body=body if announced else iter([body[:1000], body[1000:]]))
+    answer = lasting.gateway().ask("POST", CHAT, body=body if announced else iter([body[:1000], body[1000:]]))
     assert answer.status == status
     if status == 413:
         assert answer.error["code"] == "request_too_large"
-        assert engine.chats() == []
+        assert lasting.first.chats() == []
 
 
 def test_too_large_is_said_at_once_when_no_engine_lives(gateway: Gateway, engine: FakeEngine) -> None:
@@ -91,26 +90,22 @@ def test_too_large_is_said_at_once_when_no_engine_lives(gateway: Gateway, engine
     ],
 )
 def test_key(
-    start_gateway: StartGateway,
-    engine: FakeEngine,
-    tmp_path: Path,
-    setting: str | None,
-    secret: str | None,
-    authorization: str | None,
-    status: int,
+    lasting: Lasting, setting: str | None, secret: str | None, authorization: str | None, status: int
 ) -> None:
+    gateway = lasting.gateway(**({} if setting is None else {"WARMSTACK_API_KEY": setting}))
+    key = gateway.folder / "api_key"  # read at each request
+    key.unlink(missing_ok=True)
     if secret is not None:
-        (tmp_path / "api_key").write_bytes(secret.encode())
-    gateway = start_gateway(**({} if setting is None else {"WARMSTACK_API_KEY": setting}))
+        key.write_bytes(secret.encode())
     answer = gateway.ask(
         "GET", "/v1/models", headers={} if authorization is None else {"Authorization": authorization}
     )
     assert answer.status == status
     if status == 401:
         assert answer.error["code"] == "invalid_api_key"
-        assert engine.received == []
+        assert lasting.first.received == []
     else:
-        assert "Authorization" not in engine.received[0].headers
+        assert "Authorization" not in lasting.first.received[0].headers
     assert [gateway.ask("GET", path).status for path in ("/health", "/ready")] == [200, 200]
 
 

@@ -12,19 +12,10 @@ from typing import Any
 import pytest
 
 from fakes.engine import FakeEngine, chat_body
-from fakes.gateway import Gateway, StartGateway
+from fakes.gateway import Gateway, Lasting, StartGateway, both_ready
 from support.waiting import wait_until
 
 CHAT = "/v1/chat/completions"
-
-
-def both_ready(gateway: Gateway) -> dict[str, Any]:
-    return wait_until(
-        lambda: gateway.route("show"),
-        wanted=lambda state: all(engine["ready"] for engine in state["engines"].values()),
-        seconds=5,
-        what="both engines are ready",
-    )
 
 
 @pytest.fixture
@@ -114,14 +105,13 @@ def test_a_kept_order_that_is_none_is_left_alone(
         (("x" * 5000,), "one line of text is expected"),
     ],
 )
-def test_wrong_words_change_nothing(
-    two: Gateway, engine: FakeEngine, surge: FakeEngine, words: tuple[str, ...], sentence: str
-) -> None:
-    names = {"first": engine.address, "second": surge.address}
-    done = two.route_command(*(word.format(**names) for word in words))
+def test_wrong_words_change_nothing(lasting: Lasting, words: tuple[str, ...], sentence: str) -> None:
+    gateway = lasting.gateway()
+    names = {"first": lasting.first.address, "second": lasting.second.address}
+    done = gateway.route_command(*(word.format(**names) for word in words))
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith(f"error: {sentence.format(**names)}")
-    assert two.route("show")["order"] == [engine.address, surge.address]
+    assert gateway.route("show")["order"] == list(names.values())
 
 
 def test_an_order_that_cannot_be_kept_does_not_count(
@@ -142,7 +132,8 @@ def test_no_gateway_is_one_sentence(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("sent", [b"", b"\n", b"\xff\xfe\n", os.urandom(100_000), b"show"])
-def test_garbage_on_the_control_socket_hurts_nobody(gateway: Gateway, sent: bytes) -> None:
+def test_garbage_on_the_control_socket_hurts_nobody(lasting: Lasting, sent: bytes) -> None:
+    gateway = lasting.gateway()
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(10)
         connection.connect(str(gateway.folder / "control.sock"))

@@ -78,6 +78,7 @@ def test_each_client_asks_in_its_own_way() -> None:
         streaming = {request.client: request.streaming for request in run.requests}
         assert streaming == {0: True, 1: True, 2: False, 3: False}
         assert len({request.prompt for request in run.requests}) > 4
+        assert run.unsent == 0
         assert len(engine.chats()) == len(run.requests)
 
 
