@@ -119,18 +119,30 @@ def test_a_gated_model_with_a_token(hub: Hub, monkeypatch: pytest.MonkeyPatch) -
     assert store(hub).get(GATED, "main")["commit"] == hub.models[GATED]["main"].sha
 
 
+def fetched(hub: Hub, file: str) -> list[str]:
+    """The ranges with which a file was asked for; empty text is the whole."""
+    return [begin for method, path, begin in hub.asked if method == "GET" and path.endswith(file)]
+
+
 def test_a_line_that_breaks_goes_on_where_it_stopped(hub: Hub) -> None:
     hub.models[BIG] = {"main": checkpoint(7, 25 * MIB)}
-    # The client writes pieces of 10 MiB, and gives up after five answers in which nothing came.
-    hub.cuts = [12 * MIB, *([0] * 9)]
-    error = refused(hub, BIG)
+    hub.cuts = [12 * MIB]
+    assert store(hub).get(BIG, "main")["commit"] == hub.models[BIG]["main"].sha
+    # The client writes pieces of 10 MiB.
+    assert fetched(hub, "model.safetensors") == ["", f"bytes={10 * MIB}-"]
+
+
+def test_a_line_that_stays_broken_is_said_and_whole_files_are_kept(hub: Hub) -> None:
+    # The client gives up after five answers in which nothing came.
+    hub.cuts = [0] * 9
+    error = refused(hub, TINY)
     assert "broke off" in str(error)
     assert error.exit_code == 1
-    hub.cuts = [12 * MIB]
+    assert store(hub).find(TINY, "main") is None
+    hub.cuts = []
     hub.asked.clear()
-    assert store(hub).get(BIG, "main")["commit"] == hub.models[BIG]["main"].sha
-    ranges = [begin for method, path, begin in hub.asked if method == "GET" and path.endswith("safetensors")]
-    assert ranges == [f"bytes={10 * MIB}-", f"bytes={20 * MIB}-"]
+    assert store(hub).get(TINY, "main")["commit"] == hub.models[TINY]["main"].sha
+    assert (fetched(hub, "config.json"), fetched(hub, "model.safetensors")) == ([], [""])
 
 
 @pytest.mark.parametrize(

@@ -74,9 +74,7 @@ def test_a_container_that_may_not_open_its_gpu_is_seen() -> None:
     name, image = f"wstest-gpu{os.getpid()}", f"warmstack/vllm:{read_pins().vllm_cpu_version}-cpu"
     idle = ("run", "--detach", "--rm", "--user", "0", "--network", "none", "--entrypoint", "sleep")
     made = [
-        docker(
-            *idle, "--name", f"{name}-lost", "--volume", "/dev/net/tun:/dev/nvidiactl", image, "600"
-        ).strip(),
+        docker(*idle, "--name", f"{name}-lost", "--volume", "/dev/kmsg:/dev/nvidiactl", image, "600").strip(),
         docker(*idle, "--name", f"{name}-cpu", image, "600").strip(),
     ]
     try:

@@ -21,7 +21,7 @@ from warmstack_shared.errors import Failure
 # are.
 PATTERNS = ["*.safetensors", "*.json", "*.txt", "*.model", "*.tiktoken", "*.jinja", "*.py"]
 _SUBFOLDERS = ["*/*"]  # original/, onnx/ …: a snapshot is flat
-_NOTES = ".cache"  # huggingface_hub's own, about a download; with them it goes on where it stopped
+_NOTES = ".cache"  # huggingface_hub's own, about a download; with them it keeps the files that are whole
 _TOKEN_REFUSED = "Invalid credentials in Authorization header"
 WRONG_CONTENT = 1
 
@@ -77,7 +77,7 @@ def ask(model: str, revision: str, token: str | None, timeout_seconds: float) ->
 
 
 def download(found: HubModel, token: str | None, target: Path) -> None:
-    """Fill `target` with the model's files; goes on where a killed run, or one that broke off, stopped.
+    """Fill `target` with the model's files; keeps those that an earlier run brought whole.
 
     Failure with exit code 1 when it broke off again, and when a file is not what the hub names: that file is
     removed, so that the next run fetches it anew.
@@ -98,7 +98,7 @@ def download(found: HubModel, token: str | None, target: Path) -> None:
         # The hub has answered before: another source would bring other content under the same name.
         raise Failure(
             f"the download of {found.name} broke off: {error}",
-            hint="run it again: it goes on where it stopped",
+            hint="run it again: files that are whole are kept",
             exit_code=WRONG_CONTENT,
         ) from error
     _check(found, target)

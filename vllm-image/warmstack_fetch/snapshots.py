@@ -83,9 +83,7 @@ def manifests(folder: Path) -> list[Manifest]:
 
 @contextlib.contextmanager
 def staging(folder: Path) -> Iterator[Path]:
-    """A folder to fill, one writer at a time. It outlives a killed run, so that a download goes on where it
-    was.
-    """
+    """A folder to fill, one writer at a time. It outlives a killed run: files that are whole stay."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = os.open(folder / ".lock", os.O_CREAT | os.O_RDWR, 0o644)
