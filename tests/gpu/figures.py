@@ -80,8 +80,8 @@ def _heading(body: list[str], y: int, text: str) -> int:
 
 
 def _memory_row(body: list[str], y: int, cost: Cost, widest: int) -> int:
-    weights = max(2.0, cost.weights_bytes / widest * _WIDTH * 0.72)
-    extra = max(2.0, cost.overhead_bytes / widest * _WIDTH * 0.72)
+    weights = max(2.0, cost.weights_bytes / widest * _WIDTH * 0.62)
+    extra = max(2.0, cost.overhead_bytes / widest * _WIDTH * 0.62)
     body.append(_text(24, y + 19, cost.model))
     body.append(_bar(_LEFT, y + 4, weights, _WEIGHTS))
     body.append(_bar(_LEFT + weights, y + 4, extra, _COST))

@@ -162,14 +162,19 @@ def run_lane(arguments: argparse.Namespace) -> None:
             if (lane.folder / "stop").exists():
                 say(lane, f"asked to stop before {name}")
                 break
-            if not (lane.folder / f"{name}.json").exists():
-                run_step(lane, name)
-                keep_logs(lane)
+            if (lane.folder / f"{name}.json").exists():
+                continue
+            facts = run_step(lane, name)
+            keep_logs(lane)
+            if name == "up" and facts.get("exit") != 0:
+                # Nothing after it would tell anything; the next call tries again.
+                (lane.folder / "up.json").replace(lane.folder / "up-failed.json")
+                break
     finally:
         (lane.folder / "pid").unlink()
 
 
-def run_step(lane: Lane, name: str) -> None:
+def run_step(lane: Lane, name: str) -> Mapping[str, Any]:
     """One step and its file; what breaks is written down and the lane goes on."""
     began, busy = time.time(), other_lanes(lane)
     say(lane, f"{name} …")
@@ -185,6 +190,7 @@ def run_step(lane: Lane, name: str) -> None:
         {"step": name, "lane": lane.name, "began": at, "step_seconds": seconds, "other_lanes": busy, **facts},
     )
     say(lane, f"{name}: {'ok' if facts['ok'] else 'NOT AS EXPECTED'} ({seconds} s)")
+    return facts
 
 
 def other_lanes(lane: Lane) -> list[str]:

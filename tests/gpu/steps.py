@@ -239,7 +239,7 @@ def bench(lane: Lane) -> Facts:
 def await_engine(lane: Lane) -> Facts:
     """Until the engine that a step before has started answers again."""
     deadline = time.monotonic() + START_SECONDS
-    while time.monotonic() < deadline:
+    while lane.engine() is not None and time.monotonic() < deadline:
         if lane.docker_project.engine_evidence(ranks=lane.remembered().ranks).ready:
             answer = answer_now(lane.docker_project, lane.remembered())
             return {"ok": answer is not None, "outcome": _outcome(lane)}
