@@ -3,7 +3,7 @@
 MAKEFLAGS += --no-builtin-rules --no-print-directory
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help doctor up restart drill load bench status verify logs down down-all plan explain lock render images check test bench-cli docker-stop
+.PHONY: help doctor up roll restart drill load bench status verify logs down down-all plan explain lock render images check test bench-cli docker-stop
 
 quoted = '$(subst ','\'',$(value $(1)))'
 # $(call option,MODEL,--model): nothing unless MODEL stands on the make line.
@@ -35,6 +35,9 @@ doctor: ## check this host for an environment, each finding with its fix (ENV MO
 
 up: ## bring the stack up and say where to chat (ENV MODEL PORT WEBUI_PORT PROJECT REPLACE_WEIGHTS OVERRIDE INSTALL_DOCKER)
 	@scripts/warm up $(project) $(wish) $(docker) $(call flag,REPLACE_WEIGHTS,--replace-weights) $(call option,OVERRIDE,--override)
+
+roll: ## replace the engine by way of a second one on the same weights; no request is refused (PROJECT OVERRIDE)
+	@scripts/warm roll $(target) $(call option,OVERRIDE,--override)
 
 restart: ## recycle the engine and prove that it mapped the held weights (PROJECT)
 	@scripts/warm restart $(target)

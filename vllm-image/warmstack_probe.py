@@ -1,9 +1,15 @@
 """`warmstack-probe`: the health checks of the containers. Fast: a few modules of the standard library, no
 imports of ours.
 
-    warmstack-probe engine    GET 127.0.0.1:8000/health                           (the engine's container)
-    warmstack-probe health    GET /health on the supervisor's socket, a sentence   (the weight cache's
-    container) warmstack-probe status    GET /status there, the JSON
+In the engine's container:
+
+    warmstack-probe engine      GET 127.0.0.1:8000/health
+    warmstack-probe ask PATH    POST the JSON on stdin to PATH there, print the answer
+
+In the weight cache's container:
+
+    warmstack-probe health      GET /health on the supervisor's socket, a sentence
+    warmstack-probe status      GET /status there, the JSON
 
 Exit code 0: the answer was 200. 1: it was not, or none came in time. 2: wrong use.
 """
@@ -15,41 +21,55 @@ import sys
 SUPERVISOR_SOCKET = os.environ.get("WARMSTACK_SUPERVISOR_SOCKET", "/run/warmstack/supervisor.sock")
 ENGINE_PORT = int(os.environ.get("WARMSTACK_ENGINE_PORT", "8000"))
 TIMEOUT_SECONDS = 3.0
+ASK_SECONDS = 180.0
 
 
 def main(arguments: list[str]) -> int:
-    if len(arguments) != 1 or arguments[0] not in ("engine", "health", "status"):
-        print("error: usage: warmstack-probe engine|health|status", file=sys.stderr)
-        return 2
-    what = arguments[0]
-    path = "/status" if what == "status" else "/health"
+    who = "the supervisor" if arguments in (["health"], ["status"]) else "the engine"
     try:
-        status, body = ask_engine(path) if what == "engine" else ask_supervisor(path)
+        match arguments:
+            case ["engine"]:
+                status, body = look_at_engine()
+            case ["ask", path]:
+                status, body = ask_engine(path, sys.stdin.buffer.read())
+            case ["health" | "status"]:
+                status, body = look_at_supervisor(f"/{arguments[0]}")
+            case _:
+                print("error: usage: warmstack-probe engine|health|status, or ask PATH", file=sys.stderr)
+                return 2
     except OSError as error:
-        who = "the engine" if what == "engine" else "the supervisor"
         print(f"{who} does not answer: {error or type(error).__name__}")
         return 1
     print(body.strip() or f"HTTP {status}")
     return 0 if status == 200 else 1
 
 
-def ask_engine(path: str) -> tuple[int, str]:
+def look_at_engine() -> tuple[int, str]:
     with socket.create_connection(("127.0.0.1", ENGINE_PORT), timeout=TIMEOUT_SECONDS) as connection:
-        return ask(connection, path)
+        return exchange(connection, "GET /health")
 
 
-def ask_supervisor(path: str) -> tuple[int, str]:
+def ask_engine(path: str, body: bytes) -> tuple[int, str]:
+    with socket.create_connection(("127.0.0.1", ENGINE_PORT), timeout=TIMEOUT_SECONDS) as connection:
+        connection.settimeout(ASK_SECONDS)
+        return exchange(connection, f"POST {path}", body)
+
+
+def look_at_supervisor(path: str) -> tuple[int, str]:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(TIMEOUT_SECONDS)
         connection.connect(SUPERVISOR_SOCKET)
-        return ask(connection, path)
+        return exchange(connection, f"GET {path}")
 
 
-def ask(connection: socket.socket, path: str) -> tuple[int, str]:
-    """Status and body of a GET. HTTP/1.0 asks the server to close, so the end of the answer is the end of the
-    stream.
+def exchange(connection: socket.socket, request: str, body: bytes = b"") -> tuple[int, str]:
+    """Status and body of an answer. HTTP/1.0 asks the server to close, so the end of the answer is the end of
+    the stream.
     """
-    connection.sendall(f"GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n".encode())
+    lines = [f"{request} HTTP/1.0", "Host: localhost"]
+    if body:
+        lines += ["Content-Type: application/json", f"Content-Length: {len(body)}"]
+    connection.sendall("\r\n".join([*lines, "", ""]).encode() + body)
     answer = b""
     while chunk := connection.recv(65536):
         answer += chunk

@@ -94,6 +94,42 @@ def ask(
     return _stream(f"{base_url}/v1/completions", {**common, "prompt": question}, api_key, timeout)
 
 
+def completion_request(model: str) -> tuple[str, str]:
+    """Path and JSON body of the reference question as a plain completion, to be answered greedily and whole.
+
+    No chat template stands between: engines whose templates differ can be compared.
+    """
+    body = {
+        "model": model,
+        "prompt": REFERENCE_QUESTION,
+        "temperature": 0,
+        "max_tokens": REFERENCE_TOKENS,
+        "return_token_ids": True,
+        "cache_salt": secrets.token_hex(16),  # see `ask`
+    }
+    return "/v1/completions", json.dumps(body)
+
+
+def completion_text(response: str) -> str:
+    """What was answered to `completion_request`. Raises AnswerError with the sentence of any other answer."""
+    try:
+        body = json.loads(response)
+        choice = body["choices"][0]
+    except (ValueError, KeyError, IndexError, TypeError):
+        raise AnswerError(_sentence_of(response)) from None
+    text, tokens = str(choice.get("text") or ""), choice.get("token_ids") or []
+    if not text.strip() and not tokens:
+        raise AnswerError("the answer holds no token")
+    return text if text.strip() else spelled(tokens)
+
+
+def _sentence_of(response: str) -> str:
+    try:
+        return code_and_message(json.loads(response))[1]
+    except ValueError:
+        return response.strip()[:300] or "no answer came"
+
+
 def _stream(url: str, body: dict[str, Any], api_key: str | None, timeout: float) -> Answer:
     sent_at, begun = time.time(), time.monotonic()
     pieces: list[str] = []

@@ -25,6 +25,7 @@ from warmops.drills import build_report, show, utc_now, write_report
 from warmops.evidence import LogLine, StartEvidence
 from warmops.processes import memory_bytes, memory_of_project
 from warmops.project import Project, Remembered
+from warmops.project_lock import alone
 from warmops.report import Bench, Run, to_json
 from warmops.restart import answer_now, require_weight_cache
 from warmops.starts import EngineFailed, HeldRequest, Recycling, measure_start, start_engine, stop_engine
@@ -46,6 +47,14 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.repeat < 1:
         raise failure(f"repeat: {arguments.repeat} is not a count", "give 1 or more", exit_code=2)
     project, settings = find_target(arguments)
+    if settings.standby:
+        hint = "make up with engine.standby: false first"
+        raise failure("a standby would answer for the engine that is measured", hint, exit_code=1)
+    with alone(project, "bench"):
+        return _bench(project, settings, arguments)
+
+
+def _bench(project: Project, settings: Remembered, arguments: argparse.Namespace) -> int:
     require_weight_cache(project)
     expected = answer_now(project, settings)
     started_at = utc_now()

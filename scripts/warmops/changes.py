@@ -7,14 +7,15 @@ Out: `Changes`. It refuses to know how those facts are asked for and how the cha
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 WEIGHT_CACHE = "weight-cache"
 ENGINE = "vllm"
 SURGE = "vllm-surge"
+SURGE_PROFILE = "surge"
 ENGINES = (ENGINE, SURGE)
-Action = Literal["keep", "create", "recreate", "start", "remove"]
+Action = Literal["keep", "create", "recreate", "start", "remove", "roll"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +79,11 @@ class Changes:
 
     def services(self, *actions: Action) -> tuple[str, ...]:
         return tuple(item.service for item in self.items if item.action in actions)
+
+    def with_action(self, service: str, action: Action) -> Changes:
+        """The same, but for what is done about one service."""
+        items = (replace(item, action=action) if item.service == service else item for item in self.items)
+        return replace(self, items=tuple(items))
 
 
 def decide(desired: Sequence[DesiredService], running: Iterable[Container]) -> Changes:

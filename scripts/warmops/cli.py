@@ -29,6 +29,7 @@ class Command(NamedTuple):
 
 COMMANDS = (
     Command("up", "warmops.up", "bring the stack up and say where to chat"),
+    Command("roll", "warmops.roll", "replace the engine by way of a second one; no request is refused"),
     Command("restart", "warmops.restart", "recycle the engine and prove that it mapped the weights"),
     Command("drill", "warmops.drills", "rehearse failures, each with a declared expectation"),
     Command("load", "warmops.load", "load the gateway, let an event happen, and judge what clients felt"),

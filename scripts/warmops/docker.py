@@ -21,7 +21,7 @@ import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -192,18 +192,32 @@ class Docker:
         return self.capture("logs", *options, container, merged=True, timeout_seconds=60).stdout
 
     def execute(
-        self, container: str, *argv: str, check: bool = True, quiet: bool = True, timeout_seconds: float = 60
+        self,
+        container: str,
+        *argv: str,
+        check: bool = True,
+        quiet: bool = True,
+        timeout_seconds: float = 60,
+        stdin: str | None = None,
     ) -> Completed:
         """Run a command inside a running container."""
+        listens = ("--interactive",) if stdin is not None else ()
         return self.capture(
-            "exec", container, *argv, check=check, quiet=quiet, timeout_seconds=timeout_seconds
+            "exec",
+            *listens,
+            container,
+            *argv,
+            check=check,
+            quiet=quiet,
+            timeout_seconds=timeout_seconds,
+            stdin=stdin,
         )
 
     def compose(
-        self, *, project: str, file: Path, project_directory: Path, override: Path | None = None
+        self, *, project: str, file: Path, project_directory: Path, overrides: tuple[Path, ...] = ()
     ) -> Compose:
         return Compose(
-            docker=self, project=project, file=file, project_directory=project_directory, override=override
+            docker=self, project=project, file=file, project_directory=project_directory, overrides=overrides
         )
 
     def mask(self, text: str) -> str:
@@ -275,13 +289,18 @@ class Compose:
     project: str
     file: Path
     project_directory: Path
-    override: Path | None = None  # laid over `file`, as Compose merges files
+    overrides: tuple[Path, ...] = ()  # laid over `file`, as Compose merges files
+    profiles: tuple[str, ...] = ()
 
     def arguments(self, *arguments: str) -> tuple[str, ...]:
-        where = ["--project-directory", str(self.project_directory), "--file", str(self.file)]
-        if self.override is not None:
-            where += ["--file", str(self.override)]
+        where = ["--project-directory", str(self.project_directory)]
+        where += [word for file in (self.file, *self.overrides) for word in ("--file", str(file))]
+        where += [word for profile in self.profiles for word in ("--profile", profile)]
         return ("compose", "--project-name", self.project, *where, *arguments)
+
+    def with_profiles(self, *profiles: str) -> Compose:
+        """The same project with the services of these profiles too; an unknown profile is none."""
+        return replace(self, profiles=profiles)
 
     def run(self, *arguments: str, quiet: bool = False, check: bool = True, **options: Any) -> Completed:
         """As `Docker.run`: output to the terminal."""

@@ -11,6 +11,8 @@ import json
 from warmops.changes import ENGINES, WEIGHT_CACHE
 from warmops.console import failure, say
 from warmops.project import Project
+from warmops.project_lock import alone
+from warmops.roll_record import forget_record
 from warmops.target import add_target, find_project
 from warmops.units import mebibytes
 from warmplan.placement import HUB_VOLUME
@@ -34,8 +36,10 @@ def run(arguments: argparse.Namespace) -> int:
     if not project.compose_file.exists():
         say(f"{project.name} was never brought up here: nothing to do")
         return 0
-    _remove_helpers(project)
-    kept = _down_all(project, volumes=arguments.volumes) if arguments.all else _down(project)
+    with alone(project, "down"):
+        _remove_helpers(project)
+        kept = _down_all(project, volumes=arguments.volumes) if arguments.all else _down(project)
+        forget_record(project.folder)
     if arguments.json:
         print(json.dumps({"project": project.name, "kept": kept}))
     return 0

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from types import TracebackType
 
-from warmops.changes import ENGINE, WEIGHT_CACHE, Container
+from warmops.changes import ENGINE, ENGINES, WEIGHT_CACHE, Container
 from warmops.console import failure, say
 from warmops.drill_plan import CacheView, Drill, Footprint, Observation, Step, judge
 from warmops.evidence import has_nursery, nursery_pid
@@ -144,12 +144,13 @@ class _Stage:
 
     def _stop_all(self) -> None:
         self._remember_processes()
-        # The engine first: the weights are unmapped before they are freed.
-        self._project.compose.run("rm", "--stop", "--force", ENGINE)
-        self._project.compose.run("rm", "--stop", "--force", WEIGHT_CACHE)
+        # Engines first: the weights are unmapped before they are freed.
+        for service in (*ENGINES, WEIGHT_CACHE):
+            self._project.remove(service)
 
     def _start_all(self) -> None:
-        self._project.compose.run("up", "--detach", WEIGHT_CACHE, ENGINE)
+        engines = ENGINES if self._settings.standby else (ENGINE,)
+        self._project.compose.run("up", "--detach", WEIGHT_CACHE, *engines)
 
     def _stop_engine(self) -> None:
         self._remember_processes()

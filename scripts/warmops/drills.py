@@ -20,6 +20,7 @@ from warmops.console import failure, heading, rich_console
 from warmops.drill_plan import DRILLS, Drill
 from warmops.drill_steps import run_drill
 from warmops.project import Project, Remembered
+from warmops.project_lock import alone
 from warmops.report import Bench, Report, Run, medians, to_json, write_json
 from warmops.report_html import write_html
 from warmops.restart import require_weight_cache
@@ -43,6 +44,13 @@ def run(arguments: argparse.Namespace) -> int:
         raise failure(
             "drills kill by id inside the weight-cache container, and there is none", hint, exit_code=2
         )
+    with alone(project, "drill"):
+        return _drill(project, settings, drills, arguments)
+
+
+def _drill(
+    project: Project, settings: Remembered, drills: tuple[Drill, ...], arguments: argparse.Namespace
+) -> int:
     require_weight_cache(project)
     started_at = utc_now()
     runs: list[Run] = []

@@ -123,6 +123,23 @@ def nursery_pid(lines: Iterable[LogLine]) -> int | None:
     return _as_int(last.fields.get("pid"))
 
 
+def start_failure(lines: Iterable[LogLine]) -> str | None:
+    """Why a start failed, in a sentence, from the first mark that says so; None while none does.
+
+    Meant for a container that was just made: the entry point starts again, and a roll does not wait for that.
+    """
+    for line in lines:
+        mark = parse_mark(line.text)
+        if mark is None:
+            continue
+        sentence = str(mark.fields.get("sentence") or mark.fields.get("error") or "no reason given")
+        if mark.event == "miss":
+            return f"missed the weight cache ({mark.fields.get('reason')}): {sentence}"
+        if mark.event in ("engine-exit", "gave-up"):
+            return sentence
+    return None
+
+
 def classify_start(lines: Iterable[LogLine], *, ranks: int = 1) -> StartEvidence:
     """Judge the last start in `lines`, which begin at the container's last StartedAt.
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 
+from warmops.changes import SURGE_PROFILE
 from warmops.console import failure
 from warmops.project import Project
 from warmops.target import add_target, find_project
@@ -24,7 +25,7 @@ def run(arguments: argparse.Namespace) -> int:
     require_service(project, arguments.service)
     options = ["--no-color", "--tail", str(arguments.tail), *(() if arguments.no_follow else ("--follow",))]
     wanted = [arguments.service] if arguments.service else []
-    command = project.compose.arguments("logs", *options, *wanted)
+    command = project.compose.with_profiles(SURGE_PROFILE).arguments("logs", *options, *wanted)
     with project.docker.stream(*command, quiet=False) as lines:
         for line in lines:
             print(line, flush=True)

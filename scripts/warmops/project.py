@@ -24,6 +24,8 @@ from warmplan.unit import UNIT_FILE
 ROOT = Path(__file__).resolve().parents[2]
 STATE = ROOT / ".warmstack"
 SETTINGS_SCHEMA = 1
+# What `up` was told to lay over the generated file, and what follows from that for the second engine.
+OVERRIDES = ("override.yaml", "override.surge.yaml")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +43,7 @@ class Remembered:
     webui_url: str | None
     needs_api_key: bool
     host_cache_port: int | None = None  # set where the weight cache is a process of the host
+    standby: bool = False
     schema: int = SETTINGS_SCHEMA
 
 
@@ -61,11 +64,6 @@ class Project:
         return self.folder / "compose.yaml"
 
     @property
-    def override_file(self) -> Path:
-        """What the last `up` was told to lay over the generated file; there only when it was."""
-        return self.folder / "override.yaml"
-
-    @property
     def unit_file(self) -> Path:
         """The systemd unit of the last `up`; there only where the host runs the weight cache."""
         return self.folder / UNIT_FILE
@@ -80,13 +78,18 @@ class Project:
 
     @property
     def compose(self) -> Compose:
+        """The project as it is in force."""
         return self.compose_with(self.compose_file)
 
-    def compose_with(self, file: Path) -> Compose:
-        """The project under another Compose file: what would be, before it is."""
-        override = self.override_file if self.override_file.exists() else None
+    def compose_with(self, file: Path, *, overrides: Path | None = None) -> Compose:
+        """The project under another Compose file: what would be, before it is.
+
+        `overrides` is the folder whose overrides count; without one those in force do.
+        """
+        folder = overrides or self.folder
+        there = tuple(folder / name for name in OVERRIDES if (folder / name).exists())
         return self.docker.compose(
-            project=self.name, file=file, project_directory=self.folder, override=override
+            project=self.name, file=file, project_directory=self.folder, overrides=there
         )
 
     def remembered(self) -> Remembered:
@@ -148,6 +151,15 @@ class Project:
             timeout_seconds=60,
         )
         return [log_line(line) for line in told.stdout.splitlines()]
+
+    def save_log(self, service: str) -> Path | None:
+        """Keep a container's log as a file in the state folder; None when there is no such container."""
+        container = self.container(service)
+        if container is None:
+            return None
+        path = self.folder / f"{service}.log"
+        path.write_text("".join(f"{line.text}\n" for line in self.log(container)), encoding="utf-8")
+        return path
 
     def engine_evidence(self, *, ranks: int = 1) -> StartEvidence:
         """Judgement of the engine's last start; `unknown` when there is no engine."""

@@ -16,6 +16,7 @@ from warmops.changes import WEIGHT_CACHE
 from warmops.console import failure, say
 from warmops.processes import engine_processes, still_alive
 from warmops.project import Project, Remembered
+from warmops.project_lock import alone
 from warmops.starts import Start, await_held, measure_start, recycling
 from warmops.target import add_target, find_target
 from warmops.units import mebibytes
@@ -27,13 +28,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     project, settings = find_target(arguments)
+    with alone(project, "restart"):
+        return _restart(project, settings, as_data=arguments.json)
+
+
+def _restart(project: Project, settings: Remembered, *, as_data: bool) -> int:
     require_weight_cache(project)
     before = answer_now(project, settings)
     old = engine_processes(project)
     say("recycling the engine; requests are held by the gateway meanwhile")
     start = measure_start(project, settings, recycling(project, load_first=lambda: _load_if_needed(project)))
     outcome = describe(start, before, survivors=still_alive(old))
-    if arguments.json:
+    if as_data:
         print(json.dumps(outcome, indent=2, ensure_ascii=False))
     else:
         sys.stdout.write(as_text(outcome))

@@ -1,27 +1,29 @@
 """What the Compose file wants beside what runs, and making the second like the first.
 
-In: a project, a Compose file that is not in force yet. Out: `Changes`; and the commands that carry them out
+In: a project, a proposal that is not in force yet. Out: `Changes`; and the commands that carry them out
 in the order that loses nothing: engines leave before their weight cache, and come back after it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
+from dataclasses import replace
 
 from warmops.changes import ENGINES, WEIGHT_CACHE, Changes, DesiredService, decide
 from warmops.console import say
-from warmops.docker import DockerError
+from warmops.docker import Compose, DockerError
 from warmops.project import Project
+from warmops.proposal import Proposal
 from warmplan import Plan
 
 
-def compare(project: Project, wanted: Path, plan: Plan) -> Changes:
-    """What `up` with the Compose file `wanted` would do to each service. Looks only."""
+def compare(proposal: Proposal, plan: Plan) -> Changes:
+    """What putting the proposal in force would do to each service. Looks only."""
+    project = proposal.project
     containers = project.containers()
-    hashes = project.compose_with(wanted).config_hashes()
+    hashes = proposal.compose.config_hashes()
     cache = next((container for container in containers if container.service == WEIGHT_CACHE), None)
-    joined = {} if cache is None else joined_hashes(project, wanted, cache.id)
+    joined = {} if cache is None else joined_hashes(proposal.compose, cache.id)
     images = _image_ids(project, {service.image for service in plan.standing})
     desired = tuple(
         DesiredService(
@@ -36,13 +38,13 @@ def compare(project: Project, wanted: Path, plan: Plan) -> Changes:
     return decide(desired, containers)
 
 
-def joined_hashes(project: Project, wanted: Path, cache: str) -> dict[str, str]:
+def joined_hashes(compose: Compose, cache: str) -> dict[str, str]:
     """All hashes once the `ipc` of engines names the weight cache's container, whose id is `cache`."""
-    text = wanted.read_text(encoding="utf-8")
-    resolved = wanted.with_name("compose.joined.yaml")
+    text = compose.file.read_text(encoding="utf-8")
+    resolved = compose.file.with_name("compose.joined.yaml")
     resolved.write_text(text.replace(f"service:{WEIGHT_CACHE}", f"container:{cache}"), encoding="utf-8")
     try:
-        return project.compose_with(resolved).config_hashes()
+        return replace(compose, file=resolved).config_hashes()
     finally:
         resolved.unlink()
 

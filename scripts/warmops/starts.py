@@ -13,11 +13,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from warmops.answers import Answer, AnswerError, ask, is_ready
-from warmops.changes import ENGINE, WEIGHT_CACHE, Container
+from warmops.changes import ENGINE, SURGE, WEIGHT_CACHE, Container
 from warmops.console import failure, say
 from warmops.evidence import StartEvidence
 from warmops.phases import Phase, phases_of
 from warmops.project import Project, Remembered
+from warmops.route import show_route
 
 POLL_SECONDS = 0.05
 LOOK_SECONDS = 1.0
@@ -57,16 +58,23 @@ class Recycling:
 
 
 def measure_start(project: Project, settings: Remembered, recycling: Recycling) -> Start:
-    """Take the engine away, bring it back, and measure until the first token of a request held meanwhile."""
+    """Take the engine away, bring it back, and measure until the first token of a request held meanwhile.
+
+    Beside a second engine nothing is held: the request is sent once the gateway sees this one ready again.
+    """
+    beside = project.container(SURGE) is not None
     moments = {"asked": time.time()}
     recycling.take_away()
     moments["stopped"] = time.time()
     request = HeldRequest(settings, project.api_key())
-    request.start()
+    if not beside:
+        request.start()
     error: str | None = None
     try:
         recycling.bring_back()
-        moments["ready"] = await_engine(project, settings, since=moments["asked"])
+        moments["ready"] = await_engine(project, settings, since=moments["asked"], beside=beside)
+        if beside:
+            request.start()
     except EngineFailed as failed:
         error = str(failed)
         request.give_up()
@@ -87,13 +95,21 @@ class EngineFailed(Exception):
 
 
 def await_engine(
-    project: Project, settings: Remembered, *, since: float, seconds: float = START_SECONDS
+    project: Project,
+    settings: Remembered,
+    *,
+    since: float,
+    beside: bool = False,
+    seconds: float = START_SECONDS,
 ) -> float:
-    """Unix second at which an engine started after `since` was first seen ready through the gateway."""
+    """Unix second at which the first engine, started after `since`, was first seen ready through the gateway.
+
+    `beside`: a second engine is there too, so that the gateway's `/ready` tells nothing of this one.
+    """
     deadline = time.monotonic() + seconds
     next_look = time.monotonic() + LOOK_SECONDS
     while time.monotonic() < deadline:
-        if is_ready(settings.gateway_url):
+        if _is_ready_beside(project) if beside else is_ready(settings.gateway_url):
             ready_at = time.time()
             start = project.engine_evidence(ranks=settings.ranks).mark("engine-start")
             if start is not None and start.t >= since:
@@ -103,6 +119,12 @@ def await_engine(
             next_look = time.monotonic() + LOOK_SECONDS
         time.sleep(POLL_SECONDS)
     raise EngineFailed(f"the engine was not ready within {seconds:.0f} s")
+
+
+def _is_ready_beside(project: Project) -> bool:
+    """The gateway's account tells of each engine; its `/ready`, which is quicker to ask, of any."""
+    route = show_route(project)
+    return route is not None and route.engine(ENGINE).ready
 
 
 def _raise_if_hopeless(project: Project, settings: Remembered) -> None:
@@ -140,8 +162,8 @@ class HeldRequest(threading.Thread):
         self._given_up.set()
 
     def result(self) -> Answer | None:
-        """The answer; None when there is none, or when the request was given up."""
-        if not self._given_up.is_set():
+        """The answer; None when there is none, or when the request was given up or never sent."""
+        if not self._given_up.is_set() and self.ident is not None:
             self.join(max(0.0, self._deadline - time.monotonic()))
         return self._answer
 

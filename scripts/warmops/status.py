@@ -15,10 +15,13 @@ from rich.console import Console
 from rich.table import Table
 
 from warmops.answers import is_ready
-from warmops.changes import ENGINE, WEIGHT_CACHE, Container
+from warmops.changes import ENGINE, ENGINES, SURGE, WEIGHT_CACHE, Container
 from warmops.docker import Docker
-from warmops.evidence import StartEvidence, classify_start, last_crash
+from warmops.evidence import Mark, StartEvidence, classify_start, last_crash
 from warmops.project import Project, Remembered
+from warmops.project_lock import at_work
+from warmops.roll_record import read_record
+from warmops.route import GATEWAY, Route, show_route
 from warmops.target import add_target, find_target
 from warmops.units import mebibytes
 from warmops.waiting import describe_cache, describe_engine
@@ -49,17 +52,30 @@ def run(arguments: argparse.Namespace) -> int:
 def gather(project: Project, settings: Remembered) -> dict[str, Any]:
     """Everything that `status` tells, as data."""
     containers = project.containers()
+    there = {container.service: container for container in containers}
     supervisor = project.supervisor_status()
-    engine = next((container for container in containers if container.service == ENGINE), None)
-    log = project.log(engine) if engine is not None else []
-    evidence, crash = classify_start(log, ranks=settings.ranks), last_crash(log)
+    route = show_route(project, there.get(GATEWAY))
+    starts = {name: start_facts(project, there.get(name), settings) for name in ENGINES}
+    evidence = starts[ENGINE].evidence
     serving = is_ready(settings.gateway_url)
     host = project.host_cache
     unit = host.unit if host is not None else None
     lost = services_without_gpu(project.docker, containers) if settings.platform == "cuda" else ()
-    advice = advise(
-        containers, supervisor, evidence, serving=serving, project=project.name, unit=unit, lost=lost
-    )
+    busy = at_work(project)
+    record = read_record(project.folder)
+    advice = [
+        *advise(
+            containers, supervisor, evidence, serving=serving, project=project.name, unit=unit, lost=lost
+        ),
+        *advise_second(
+            there.get(SURGE),
+            starts[SURGE].evidence,
+            standby=settings.standby,
+            at_work=busy,
+            step=record.step if record is not None else None,
+            project=project.name,
+        ),
+    ]
     return {
         "project": project.name,
         "environment": settings.environment,
@@ -69,19 +85,33 @@ def gather(project: Project, settings: Remembered) -> dict[str, Any]:
         "webui_url": settings.webui_url,
         "services": [_service(c) for c in sorted(containers, key=lambda container: container.service)],
         "weight_cache": supervisor,
-        "engine": {
-            "doing": describe_engine(evidence),
-            "outcome": evidence.outcome,
-            "reason": evidence.reason,
-            "tensors": evidence.tensors,
-            "mapped_bytes": evidence.mapped_bytes,
-            "attempt": evidence.attempt,
-            "sentence": evidence.sentence,
-            "last_crash": None if crash is None else {"t": crash.t, **crash.fields},
+        "engine": _engine(starts[ENGINE]),
+        "engines": {
+            name: {**_engine(starts[name]), "state": there[name].state, **_routed(route, name)}
+            for name in ENGINES
+            if name in there
         },
+        "order": None if route is None else list(route.order),
+        "serving_engine": None if route is None else route.serving,
+        "waiting_requests": None if route is None else route.waiting,
+        "standby": settings.standby,
+        "at_work": busy,
         "identity": _identity(containers, supervisor),
         "advice": [{"problem": item.problem, "command": item.command} for item in advice],
     }
+
+
+@dataclass(frozen=True, kw_only=True)
+class StartFacts:
+    """An engine's last start, and its last crash in this container."""
+
+    evidence: StartEvidence
+    crash: Mark | None
+
+
+def start_facts(project: Project, engine: Container | None, settings: Remembered) -> StartFacts:
+    log = project.log(engine) if engine is not None else []
+    return StartFacts(evidence=classify_start(log, ranks=settings.ranks), crash=last_crash(log))
 
 
 def advise(
@@ -134,6 +164,34 @@ def advise(
         command = f"make status PROJECT={project}"
         found.append(Advice(problem=f"not serving yet: {describe_engine(evidence)}", command=command))
     return tuple(found)
+
+
+def advise_second(
+    surge: Container | None,
+    evidence: StartEvidence,
+    *,
+    standby: bool,
+    at_work: str | None,
+    step: str | None,
+    project: str,
+) -> list[Advice]:
+    """What is not right with a second engine, or with a roll: `step` is where one stands that did not end."""
+    if at_work is not None:
+        return []
+    if step is not None:
+        problem = f"a roll did not end: it stands at `{step}`"
+        return [Advice(problem=problem, command=f"make roll PROJECT={project}")]
+    bring_up = f"make up PROJECT={project}"
+    if surge is not None and not standby:
+        return [Advice(problem=f"{SURGE} is left over from a roll", command=bring_up)]
+    if surge is None and standby:
+        return [Advice(problem=f"there is no {SURGE} to stand by", command=bring_up)]
+    if surge is not None and evidence.outcome == "miss":
+        said = (
+            f"{SURGE} missed the weight cache ({evidence.reason}): {evidence.sentence or evidence.after_miss}"
+        )
+        return [Advice(problem=said, command=f"docker restart {surge.id[:12]}")]
+    return []
 
 
 def _advise_cache(
@@ -192,6 +250,28 @@ def services_without_gpu(docker: Docker, containers: Sequence[Container]) -> tup
     )
 
 
+def _engine(start: StartFacts) -> dict[str, Any]:
+    evidence, crash = start.evidence, start.crash
+    return {
+        "doing": describe_engine(evidence),
+        "outcome": evidence.outcome,
+        "reason": evidence.reason,
+        "tensors": evidence.tensors,
+        "mapped_bytes": evidence.mapped_bytes,
+        "attempt": evidence.attempt,
+        "sentence": evidence.sentence,
+        "last_crash": None if crash is None else {"t": crash.t, **crash.fields},
+    }
+
+
+def _routed(route: Route | None, name: str) -> dict[str, Any]:
+    """An engine as the gateway sees it; nulls while the gateway does not tell."""
+    if route is None:
+        return {"ready": None, "in_flight": None}
+    found = route.engine(name)
+    return {"ready": found.ready, "in_flight": found.in_flight}
+
+
 def _identity(containers: Sequence[Container], supervisor: Mapping[str, Any] | None) -> dict[str, Any]:
     engine = next((c.identity for c in containers if c.service == ENGINE), None)
     held = (supervisor or {}).get("identity")
@@ -218,21 +298,33 @@ def show(facts: Mapping[str, Any]) -> None:
     for row in facts["services"]:
         table.add_row(row["service"], row["container"], row["state"], row["health"] or "-")
     console.print(table)
-    held, engine = facts["weight_cache"], facts["engine"]
+    held = facts["weight_cache"]
     size = mebibytes(int((held or {}).get("bytes_held") or 0))
     equal = "equal" if facts["identity"]["equal"] else "NOT EQUAL"
-    outcome = engine["outcome"] + (f" ({engine['reason']})" if engine["reason"] else "")
     lines = [
         f"weights   {describe_cache(held)}, {size}, {(held or {}).get('restarts', 0)} restarts",
-        f"engine    {engine['doing']}; last start: {outcome}, {engine['tensors'] or 0} tensors",
+        *(_engine_line(name, facts) for name in facts["engines"] or {ENGINE: None}),
         f"identity  {equal}: {str(facts['identity']['weight_cache'])[:16]}",
         f"API       {facts['gateway_url']}/v1",
         f"chat      {facts['webui_url'] or 'off'}",
         f"serving   {'yes' if facts['serving'] else 'NO'}",
     ]
-    if engine["last_crash"] is not None:
-        lines.append(f"crashed   {engine['last_crash'].get('sentence') or engine['last_crash'].get('error')}")
+    for name, engine in facts["engines"].items():
+        if engine["last_crash"] is not None:
+            why = engine["last_crash"].get("sentence") or engine["last_crash"].get("error")
+            lines.append(f"crashed   {name}: {why}")
+    if facts["at_work"] is not None:
+        lines.append(f"at work   {facts['at_work']}")
     for item in facts["advice"]:
         lines += [f"problem   {item['problem']}", f"  do      {item['command']}"]
     for line in lines:
         console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def _engine_line(name: str, facts: Mapping[str, Any]) -> str:
+    engine = facts["engines"].get(name, facts["engine"])
+    outcome = engine["outcome"] + (f" ({engine['reason']})" if engine["reason"] else "")
+    serves = " and serves" if facts["serving_engine"] == name else ""
+    text = f"{engine['doing']}{serves}; last start: {outcome}, {engine['tensors'] or 0} tensors"
+    running = f", {engine['in_flight']} requests running" if engine.get("in_flight") else ""
+    return f"{'engine' if name == ENGINE else 'second':<9} {text}{running}"

@@ -1,8 +1,8 @@
 """`up`: from a wish to a stack that answers, looking before touching.
 
-In: an environment and what the command line changes in it. Out: a running stack, and where to chat. Until
-`carry_out` nothing that runs is touched: every refusal leaves the host as it was, but for images, model
-files and state.
+In: an environment and what the command line changes in it. Out: a running stack, and where to chat. Until a
+roll begins or `carry_out` does its work nothing that runs is touched: every refusal leaves the host as it
+was, but for images, model files and secrets.
 """
 
 from __future__ import annotations
@@ -13,8 +13,6 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +27,18 @@ from warmops.host_cache import HostCache
 from warmops.hostfacts import nvidia_is_usable, read_host
 from warmops.images import ensure_images
 from warmops.model import local_folder, store_for
-from warmops.project import ROOT, Project, Remembered, write_remembered
+from warmops.project import ROOT, Project, Remembered
+from warmops.project_lock import alone
+from warmops.proposal import Proposal, in_force, propose
+from warmops.roll_run import (
+    CannotRoll,
+    begin_roll,
+    changes_engine_alone,
+    raise_unless_passed,
+    require_roll,
+    take_up,
+)
+from warmops.route import prefer_first
 from warmops.running import carry_out, compare
 from warmops.secret_files import ensure_secrets
 from warmops.waiting import await_chat, await_serving
@@ -45,8 +54,6 @@ from warmplan import (
     read_environment,
     read_lock,
     read_pins,
-    render_compose,
-    render_plan,
     render_unit,
 )
 from warmplan.placement import HUB_VOLUME
@@ -79,35 +86,52 @@ def run(arguments: argparse.Namespace) -> int:
     docker = Docker()
     folder = choose_environment(arguments.env, lambda: nvidia_is_usable(docker))
     overrides = read_overrides(arguments, directory=Path.cwd())
-    environment = read_environment(folder)
-    # What nobody wrote about the GPUs, the host says.
-    told = host_overrides(environment=environment, overrides=overrides, host=read_host(docker, "cuda"))
-    spec = build_spec(environment=environment, overrides=(*overrides, *told))
+    spec = judge_wish(docker, folder, overrides)
     show_settings(spec)
+    override = override_content(arguments.override)
     project = Project(name=spec.project, docker=docker)
     # An override may hand over GPUs in a way of its own, so Docker's runtime is only asked about without one.
-    own_way = ("gpu runtime",) if arguments.override is not None else ()
+    own_way = ("gpu runtime",) if override is not None else ()
     facts = doctor.require(docker, spec, leave_out=own_way)
     pins = read_pins(ROOT / "compose" / "pins.yaml")
     if not arguments.no_build:
         _build_images(docker, spec, pins, disk_free=facts.machine.disk_free_bytes)
     times.note("images")
-    plan = make_plan(docker, spec, pins, folder)
-    if spec.platform == "cuda":
-        # The image tells its CUDA now, and the plan how much of a GPU must be free.
-        doctor.require(docker, spec, plan=plan, leave_out=_NOT_OF_GPUS)
-    times.note("model")
-    host = _require_host_cache(project, plan, spec)
-    with _override_in_force(project, arguments.override):
-        changes = _look(project, plan, replace=arguments.replace_weights, on_host=host is not None)
-    settings = remember(project, plan, spec, overrides)
-    bring_up(project, plan, changes)
-    times.note("containers")
-    answer = await_serving(project, settings)
-    await_chat(project, settings)
-    times.note("ready")
+    with alone(project, "up"):
+        raise_unless_passed(take_up(project))
+        plan = make_plan(docker, spec, pins, folder)
+        if spec.platform == "cuda":
+            # The image tells its CUDA now, and the plan how much of a GPU must be free.
+            doctor.require(docker, spec, plan=plan, leave_out=_NOT_OF_GPUS)
+        times.note("model")
+        require_host_cache(project, plan, spec)
+        settings = settings_to_remember(plan, spec, overrides)
+        proposal = propose(project, plan, settings, override=override, folder=project.folder / "wish")
+        changes = _bring_up(proposal, plan, spec, replace=arguments.replace_weights)
+        times.note("containers")
+        answer = await_serving(project, settings)
+        prefer_first(project)
+        await_chat(project, settings)
+        times.note("ready")
     report(project, plan, spec, settings, answer, changes, times, as_json=arguments.json)
     return 0
+
+
+def judge_wish(docker: Docker, folder: Path, overrides: tuple[Override, ...]) -> Spec:
+    """The wish in a folder with what wins over it. Raises UserError (exit code 2) for one that cannot be."""
+    environment = read_environment(folder)
+    # What nobody wrote about the GPUs, the host says.
+    told = host_overrides(environment=environment, overrides=overrides, host=read_host(docker, "cuda"))
+    return build_spec(environment=environment, overrides=(*overrides, *told))
+
+
+def override_content(given: Path | None) -> bytes | None:
+    """The override that this `up` was told, or None."""
+    if given is None:
+        return None
+    if not given.is_file():
+        raise failure(f"--override {given}: there is no such file", "give a Compose file", exit_code=2)
+    return given.read_bytes()
 
 
 class Times:
@@ -170,19 +194,18 @@ def _build_images(docker: Docker, spec: Spec, pins: Pins, *, disk_free: int | No
     ensure_images(docker, "cuda" if spec.platform == "cuda" else "cpu")
 
 
-def _require_host_cache(project: Project, plan: Plan, spec: Spec) -> HostCache | None:
-    """The weight cache on this host, which must hold what the plan wants; None where a container does."""
+def require_host_cache(project: Project, plan: Plan, spec: Spec) -> None:
+    """A weight cache on this host must hold what the plan wants; nothing where a container does."""
     text = render_unit(plan)
     if text is None:
         _say_whether_the_unit_runs_on(project)
-        return None
+        return
     project.folder.mkdir(parents=True, exist_ok=True)
     candidate = project.folder / "weight-cache.next.service"
     candidate.write_text(text, encoding="utf-8")
     cache = HostCache(project=project.name, port=spec.weight_cache.port)
     host_cache.require(plan, cache, candidate)
     shutil.copyfile(candidate, project.unit_file)
-    return cache
 
 
 def _say_whether_the_unit_runs_on(project: Project) -> None:
@@ -193,56 +216,58 @@ def _say_whether_the_unit_runs_on(project: Project) -> None:
     project.unit_file.unlink(missing_ok=True)
 
 
-def _look(project: Project, plan: Plan, *, replace: bool, on_host: bool) -> Changes:
-    """Compare with what runs, touching nothing; unless something speaks against, the new file is in force."""
-    project.folder.mkdir(parents=True, exist_ok=True)
-    candidate = project.folder / "compose.next.yaml"
-    candidate.write_text(render_compose(plan), encoding="utf-8")
+def _bring_up(proposal: Proposal, plan: Plan, spec: Spec, *, replace: bool) -> Changes:
+    """Look, touching nothing; then roll or put in force, and carry out. What was changed comes back."""
+    project = proposal.project
     try:
-        changes = compare(project, candidate, plan)
-        _show_changes(changes)
-        if changes.drops_weights and not replace:
-            held = changes.of(WEIGHT_CACHE)
-            why = held.why if held is not None else ""
-            hint = "make up REPLACE_WEIGHTS=yes, or PROJECT=another-name and other ports beside this one"
-            raise failure(f"this would drop the weights that are held: {why}", hint, exit_code=1)
-        kept = changes.of(WEIGHT_CACHE)
-        preflight.check_gpus(plan, project)
-        preflight.check_memory(
-            plan, weights_are_held=on_host or (kept is not None and kept.action in ("keep", "recreate"))
-        )
-        candidate.replace(project.compose_file)
+        changes = compare(proposal, plan)
+        show_changes(changes)
+        _refuse(project, changes, plan, replace=replace)
+        _ensure_parts(project, plan)
+        if _roll_instead(proposal, plan, spec, changes):
+            # The rest comes when requests flow again: the gateway, then the chat page behind it.
+            carry_out(project, compare(in_force(project), plan))
+            return changes.with_action(ENGINE, "roll")
+        proposal.put_in_force()
     finally:
-        candidate.unlink(missing_ok=True)
-    (project.folder / "plan.md").write_text(render_plan(plan), encoding="utf-8")
+        proposal.discard()
     _say_whether_committed(project, plan)
+    healed = changes.services("start")
+    if healed:
+        heading(f"healing: {', '.join(healed)} stood still; weight cache first, then {ENGINE}")
+    carry_out(project, changes)
     return changes
 
 
-@contextmanager
-def _override_in_force(project: Project, given: Path | None) -> Iterator[None]:
-    """The override that this `up` was told, or none; when the block fails, the one before it again."""
-    if given is not None and not given.is_file():
-        raise failure(f"--override {given}: there is no such file", "give a Compose file", exit_code=2)
-    project.folder.mkdir(parents=True, exist_ok=True)
-    path = project.override_file
-    before = path.read_bytes() if path.exists() else None
-    _put(path, given.read_bytes() if given is not None else None)
+def _refuse(project: Project, changes: Changes, plan: Plan, *, replace: bool) -> None:
+    """Raise UserError (exit code 1) for what `up` does not do unless told to, or has no memory for."""
+    cache = changes.of(WEIGHT_CACHE)
+    if changes.drops_weights and not replace:
+        why = cache.why if cache is not None else ""
+        hint = "make up REPLACE_WEIGHTS=yes, or PROJECT=another-name and other ports beside this one"
+        raise failure(f"this would drop the weights that are held: {why}", hint, exit_code=1)
+    preflight.check_gpus(plan, project)
+    held = cache is not None and cache.action in ("keep", "recreate")
+    preflight.check_memory(plan, weights_are_held=held or plan.unit is not None)
+
+
+def _roll_instead(proposal: Proposal, plan: Plan, spec: Spec, changes: Changes) -> bool:
+    """Roll where the engine is to be made anew on weights that stay; False where that cannot be."""
+    if plan.unit is not None or not changes_engine_alone(changes):
+        return False
     try:
-        yield
-    except BaseException:
-        _put(path, before)
-        raise
+        require_roll(proposal.project, plan)
+    except CannotRoll as reason:
+        say(f"no roll: {reason}; {ENGINE} is recreated, and the gateway holds requests meanwhile")
+        return False
+    heading(f"rolling {ENGINE} to the new settings; requests are answered all the time")
+    raise_unless_passed(
+        begin_roll(proposal, drain_seconds=spec.engine.drain_seconds, standby=spec.engine.standby)
+    )
+    return True
 
 
-def _put(path: Path, content: bytes | None) -> None:
-    if content is None:
-        path.unlink(missing_ok=True)
-    else:
-        path.write_bytes(content)
-
-
-def _show_changes(changes: Changes) -> None:
+def show_changes(changes: Changes) -> None:
     for item in changes.items:
         say(f"  {item.service:<13} {item.action:<9} {item.why}")
 
@@ -254,9 +279,9 @@ def _say_whether_committed(project: Project, plan: Plan) -> None:
     say(f"{project.compose_file.relative_to(ROOT)} {word} the committed file of {plan.environment}")
 
 
-def remember(project: Project, plan: Plan, spec: Spec, overrides: tuple[Override, ...]) -> Remembered:
-    """Write down what is brought up, for the commands that come later."""
-    settings = Remembered(
+def settings_to_remember(plan: Plan, spec: Spec, overrides: tuple[Override, ...]) -> Remembered:
+    """What later commands need to know of this wish."""
+    return Remembered(
         environment=plan.environment,
         overrides={override.key: override.value for override in overrides},
         model=plan.model.name,
@@ -268,22 +293,17 @@ def remember(project: Project, plan: Plan, spec: Spec, overrides: tuple[Override
         webui_url=_local_url(spec.open_webui.host, spec.open_webui.port) if spec.open_webui.enabled else None,
         needs_api_key=spec.gateway.api_key,
         host_cache_port=spec.weight_cache.port if spec.weight_cache.on_host else None,
+        standby=spec.engine.standby,
     )
-    write_remembered(project.folder, settings)
-    return settings
 
 
-def bring_up(project: Project, plan: Plan, changes: Changes) -> None:
-    """Secrets, the shared volume, and the changes."""
+def _ensure_parts(project: Project, plan: Plan) -> None:
+    """Secrets and the shared volume."""
     made = ensure_secrets(project.secrets, plan.secrets)
     if made:
         say(f"made secrets: {', '.join(made)}")
     if plan.unit is None and project.docker.inspect(HUB_VOLUME, "volume") is None:
         project.docker.run("volume", "create", HUB_VOLUME)
-    healed = changes.services("start")
-    if healed:
-        heading(f"healing: {', '.join(healed)} stood still; weight cache first, then {ENGINE}")
-    carry_out(project, changes)
 
 
 def report(

@@ -138,7 +138,7 @@ def _hashes(
     """
     if cache is None:
         return {name: (found,) for name, found in project.compose_with(file).config_hashes().items()}
-    joined = joined_hashes(project, file, cache.id)
+    joined = joined_hashes(project.compose_with(file), cache.id)
     engines = [containers[name] for name in ENGINES if name in joined and name in containers]
     if engines and all(engine.config_hash == joined[engine.service] for engine in engines):
         return {name: (found,) for name, found in joined.items()}

@@ -15,7 +15,7 @@ from typing import Any
 import requests
 
 from warmops.answers import Answer, AnswerError, ask, is_ready
-from warmops.changes import ENGINE, WEIGHT_CACHE, Container
+from warmops.changes import ENGINE, ENGINES, WEIGHT_CACHE, Container
 from warmops.console import failure, rich_console, say
 from warmops.evidence import LogLine, StartEvidence, classify_start
 from warmops.project import Project, Remembered
@@ -100,29 +100,35 @@ def describe_cache(status: dict[str, Any] | None) -> str:
 
 def _engine_is_ready(project: Project, settings: Remembered, progress: Progress) -> bool:
     # Mostly one request is enough to see that a stack serves; docker is asked only when it does not.
-    if is_ready(settings.gateway_url):
+    if not settings.standby and is_ready(settings.gateway_url):
         return True
     containers = {container.service: container for container in project.containers()}
-    engine, cache = containers.get(ENGINE), containers.get(WEIGHT_CACHE)
-    if engine is None or (cache is None and project.host_cache is None):
-        raise failure(
-            "the engine or the weight cache is gone", f"make up PROJECT={project.name}", exit_code=1
-        )
+    engines = ENGINES if settings.standby else (ENGINE,)
+    wanted = engines if project.host_cache is not None else (WEIGHT_CACHE, *engines)
+    if missing := [name for name in wanted if name not in containers]:
+        gone = f"there is no {' and no '.join(missing)} any more"
+        raise failure(gone, f"make up PROJECT={project.name}", exit_code=1)
     status = project.supervisor_status()
-    log = project.log(engine)
-    evidence = classify_start(log, ranks=settings.ranks)
-    progress.show(f"weight cache: {describe_cache(status)} | engine: {describe_engine(evidence)}")
     if status is not None and status.get("state") == "failed":
         sentence = status.get("reason") or status.get("last_error") or "no reason given"
-        raise _cache_gave_up(project, str(sentence), cache)
-    if evidence.mark("gave-up") is not None:
-        raise _gave_up(project, "vllm", evidence.sentence or "no reason given", log)
-    for container in filter(None, (cache, engine)):
+        raise _cache_gave_up(project, str(sentence), containers.get(WEIGHT_CACHE))
+    doing = [f"weight cache: {describe_cache(status)}"]
+    ready = True
+    for name in engines:
+        log = project.log(containers[name])
+        evidence = classify_start(log, ranks=settings.ranks)
+        doing.append(f"{name}: {describe_engine(evidence)}")
+        ready = ready and evidence.ready
+        if evidence.mark("gave-up") is not None:
+            raise _gave_up(project, name, evidence.sentence or "no reason given", log)
+    for name in wanted:
         # A first process that cannot even start is started again and again by the restart policy.
+        container = containers[name]
         if container.state in ("exited", "dead") or container.restarts > _MAX_CONTAINER_RESTARTS:
             sentence = f"its container ended with code {container.exit_code}"
             raise _gave_up(project, container.service, sentence, project.log(container))
-    return False
+    progress.show(" | ".join(doing))
+    return ready and is_ready(settings.gateway_url)
 
 
 def _chat_is_ready(project: Project, settings: Remembered, progress: Progress) -> bool:

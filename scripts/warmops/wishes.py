@@ -33,6 +33,11 @@ def add_wishes(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--port", metavar="N", help="port of the API")
     parser.add_argument("--webui-port", metavar="N", help="port of the chat page")
     parser.add_argument("--project", metavar="NAME", help="name of the Compose project")
+    add_settings(parser)
+
+
+def add_settings(parser: argparse.ArgumentParser) -> None:
+    """The option for any key."""
     parser.add_argument(
         "--set",
         metavar="KEY=VALUE",
@@ -56,6 +61,12 @@ def read_overrides(arguments: argparse.Namespace, *, directory: Path) -> tuple[O
         if value:
             text = _absolute(value, directory) if key == "model.name" else str(value)
             overrides.append(Override(key=key, value=text, origin=f"{variable} of the command line"))
+    return (*overrides, *read_settings(arguments))
+
+
+def read_settings(arguments: argparse.Namespace) -> tuple[Override, ...]:
+    """What `--set` says, in the order in which it wins."""
+    overrides = []
     for item in arguments.set:
         key, equals, value = item.partition("=")
         if not equals or not key:

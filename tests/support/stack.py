@@ -66,6 +66,10 @@ class Stack:
         """Run a `warm` sub-command for this project; with `check`, another exit than 0 fails the test."""
         return warm(arguments[0], "--project", self.project, *arguments[1:], check=check, timeout=timeout)
 
+    def begin(self, *arguments: str) -> subprocess.Popen[str]:
+        """Begin a `warm` sub-command for this project."""
+        return begin_warm(arguments[0], "--project", self.project, *arguments[1:])
+
     def up(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         ports = ("--port", str(self.port), "--webui-port", str(self.webui_port))
         # A busy machine may need longer for a start than the default hold, which these tests do not judge.
@@ -114,11 +118,10 @@ class Stack:
 
 def warm(*arguments: str, check: bool = True, timeout: float = 1500) -> subprocess.CompletedProcess[str]:
     """Run `python -m warmops …` from the top of the checkout."""
-    paths = os.pathsep.join((str(ROOT / "compose"), str(ROOT / "scripts")))
     done = subprocess.run(
         [sys.executable, "-m", "warmops", *arguments],
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": paths, "NO_COLOR": "1"},
+        env=_warm_environment(),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -128,6 +131,24 @@ def warm(*arguments: str, check: bool = True, timeout: float = 1500) -> subproce
         said = f"{done.stdout}\n{done.stderr}"
         raise AssertionError(f"warm {' '.join(arguments)}: exit {done.returncode}\n{said}")
     return done
+
+
+def begin_warm(*arguments: str) -> subprocess.Popen[str]:
+    """Begin `python -m warmops …`; whoever begins it also ends it."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "warmops", *arguments],
+        cwd=ROOT,
+        env=_warm_environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def _warm_environment() -> dict[str, str]:
+    paths = os.pathsep.join((str(ROOT / "compose"), str(ROOT / "scripts")))
+    return {**os.environ, "PYTHONPATH": paths, "NO_COLOR": "1"}
 
 
 def docker(*arguments: str, check: bool = True) -> str:

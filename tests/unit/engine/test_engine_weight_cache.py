@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 import warmstack_probe
+from fakes.engine import FakeEngine
 from support.engine_samples import make_model, make_status
 from warmstack_engine.settings import Settings, read_settings
 from warmstack_engine.weight_cache import Miss, NotYet, check_files, judge_status, wait_for_cache
@@ -223,7 +224,24 @@ def test_probe_says_when_nobody_answers(
     monkeypatch.setattr(warmstack_probe, "SUPERVISOR_SOCKET", str(tmp_path / "none"))
     assert warmstack_probe.main(["health"]) == 1
     assert "the supervisor does not answer" in capsys.readouterr().out
-    assert warmstack_probe.main(["nonsense"]) == 2
+    for words in ([], ["nonsense"], ["health", "more"], ["ask"]):
+        assert warmstack_probe.main(words) == 2
+
+
+def test_probe_asks_the_engine_beside_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    body = b'{"messages": [], "max_tokens": 3}'
+    with FakeEngine() as engine:
+        monkeypatch.setattr(warmstack_probe, "ENGINE_PORT", engine.port)
+        assert warmstack_probe.main(["engine"]) == 0
+        for path, code, words in (("/v1/chat/completions", 0, "The capital of"), ("/v2", 1, "")):
+            monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(body)))
+            assert warmstack_probe.main(["ask", path]) == code
+            assert words in capsys.readouterr().out
+    assert engine.received[0].body == body
+    assert warmstack_probe.main(["engine"]) == 1
+    assert "the engine does not answer" in capsys.readouterr().out
 
 
 def test_a_second_supervisor_is_refused_and_a_stale_socket_replaced(tmp_path: Path) -> None:

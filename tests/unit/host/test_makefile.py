@@ -69,6 +69,7 @@ def handed_over(checkout: Path, *words: str, **exported: str) -> list[str]:
             ["load", "--event", "kill", "--clients", "4", "--seconds", "30", "--repeat", "3"],
         ),
         (["restart", "PROJECT=p"], ["restart", "--project", "p"]),
+        (["roll", "PROJECT=p", "OVERRIDE=o"], ["roll", "--project", "p", "--override", "o"]),
         (["lock", "ENV=gpu", "OFFLINE=yes"], ["lock", "--env", "gpu", "--offline"]),
         (["explain", "PROJECT=p", "MODEL=m"], ["explain", "--project", "p", "--model", "m"]),
         (["verify", "PROJECT=p"], ["verify", "--project", "p"]),

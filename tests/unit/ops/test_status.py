@@ -13,7 +13,7 @@ from warmops.changes import Container
 from warmops.evidence import Mark, StartEvidence
 from warmops.restart import as_text, describe
 from warmops.starts import Start
-from warmops.status import advise
+from warmops.status import advise, advise_second
 
 CACHE = Container(
     service="weight-cache", id="wc", state="running", config_hash="", image_id="", started_at=1.0
@@ -93,6 +93,42 @@ def test_a_lost_gpu_is_seen() -> None:
         "make restart PROJECT=p",
     ]
     assert all("has lost its GPU" in advice.problem for advice in found)
+
+
+SURGE = replace(ENGINE, service="vllm-surge", id="surge0123456789")
+MISSED = StartEvidence(outcome="miss", reason="mismatch", sentence="holds a, needs b")
+
+
+@pytest.mark.parametrize(
+    ("surge", "evidence", "standby", "at_work", "step", "words", "command"),
+    [
+        (None, HIT, False, None, None, None, None),
+        (SURGE, HIT, True, None, None, None, None),
+        (SURGE, HIT, False, None, None, "vllm-surge is left over from a roll", "make up PROJECT=p"),
+        (None, HIT, True, None, None, "there is no vllm-surge to stand by", "make up PROJECT=p"),
+        (SURGE, MISSED, True, None, None, "missed the weight cache (mismatch)", "docker restart surge01234"),
+        # A roll that did not end; while one runs there is nothing to mend.
+        (SURGE, HIT, False, None, "drain vllm", "it stands at `drain vllm`", "make roll PROJECT=p"),
+        (None, HIT, False, None, "start vllm-surge", "stands at `start vllm-surge`", "make roll PROJECT=p"),
+        (SURGE, HIT, False, "`warm roll` (process 7)", "drain vllm", None, None),
+    ],
+)  # fmt: skip
+def test_advice_on_a_second_engine(
+    surge: Container | None,
+    evidence: StartEvidence,
+    standby: bool,
+    at_work: str | None,
+    step: str | None,
+    words: str | None,
+    command: str | None,
+) -> None:
+    found = advise_second(surge, evidence, standby=standby, at_work=at_work, step=step, project="p")
+    if words is None or command is None:
+        assert found == []
+        return
+    (advice,) = found
+    assert words in advice.problem
+    assert advice.command.startswith(command)
 
 
 ANSWER = Answer(
