@@ -14,9 +14,10 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
-from warmplan.errors import UserError
+from warmplan.errors import Problem, UserError
 
 
 class Command(NamedTuple):
@@ -72,6 +73,13 @@ def build_parser(chosen: Command | None) -> argparse.ArgumentParser:
     return parser
 
 
+def _as_asked(problem: Problem, parsed: argparse.Namespace) -> Problem:
+    """The problem with a hint that can be pasted; the module is loaded for errors alone."""
+    from warmops.wishes import complete
+
+    return replace(problem, hint=complete(problem.hint, parsed))
+
+
 def find_command(arguments: Sequence[str]) -> Command | None:
     """The command that a command line names; None when it names none or an unknown one."""
     name = next((word for word in arguments if not word.startswith("-")), None)
@@ -81,6 +89,7 @@ def find_command(arguments: Sequence[str]) -> Command | None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line; returns the exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    parsed: argparse.Namespace | None = None
     try:
         chosen = find_command(words)
         parsed = build_parser(chosen).parse_args(words)
@@ -90,7 +99,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return code
     except UserError as error:
         for problem in error.problems:
-            print(problem, file=sys.stderr)
+            print(problem if parsed is None else _as_asked(problem, parsed), file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         return 128 + signal.SIGINT

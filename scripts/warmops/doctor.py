@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Collection, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Final
 
 from warmops import table
@@ -20,7 +20,7 @@ from warmops.doctor_facts import DoctorFacts
 from warmops.doctor_gather import gather_facts
 from warmops.hostfacts import nvidia_is_usable
 from warmops.wanted import Wanted, find_wanted, plan_wanted
-from warmops.wishes import add_wishes
+from warmops.wishes import add_wishes, complete
 from warmplan import Plan, Problem, Spec, UserError
 from warmplan.errors import HOST_UNUSABLE, NOT_SO, WRONG_INPUT
 
@@ -60,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
         problem=f"{problem.key}: {problem.problem}" if problem is not None else None,
         hint=problem.hint if problem is not None else None,
     )
-    findings = judge_all(facts)
+    findings = tuple(replace(f, fix=complete(f.fix, arguments)) for f in judge_all(facts))
     if arguments.json:
         print(json.dumps([asdict(finding) for finding in findings], indent=2, ensure_ascii=False))
     else:

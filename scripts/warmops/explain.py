@@ -35,7 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
     wanted = _with_model_on_disk(docker, find_wanted(arguments, lambda: nvidia_is_usable(docker)))
     plan = plan_wanted(wanted)
     project = Project(name=plan.project, docker=docker)
-    held = _held_on_host(plan) if plan.unit is not None else _held_in_container(project)
+    held = _held_on_host(plan) if plan.unit is not None else held_in_container(project)
     found = explain_identity(plan.identity, held)
     if arguments.json:
         print(json.dumps(as_facts(found, project=plan.project, identity=plan.identity.value), indent=2))
@@ -44,7 +44,8 @@ def run(arguments: argparse.Namespace) -> int:
     return 0 if found.hit else 1
 
 
-def _held_in_container(project: Project) -> dict[str, str] | None:
+def held_in_container(project: Project) -> dict[str, str] | None:
+    """Identity fields of the weight-cache container that runs; None when none does."""
     cache = project.container(WEIGHT_CACHE)
     shown = project.docker.inspect(cache.id) if cache is not None and cache.running else None
     return None if shown is None else fields_of(shown)

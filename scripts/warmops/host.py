@@ -146,7 +146,7 @@ def describe(step: Step, facts: HostFacts, pins: Pins) -> str:
         Step.INSTALL_COMPOSE: f"{pins.compose_lock}, into {host_steps.plugin_folder(facts.root)}",
         Step.START_SYSTEMD: "systemctl start docker",
         Step.START_BY_HAND: f"pid in {host_steps.PID_FILE}, log in {host_steps.LOG_FILE}; "
-        "`scripts/warm docker-stop` ends it",
+        "`make docker-stop` ends it",
     }
     return f"{step.value}: {details[step]}"
 

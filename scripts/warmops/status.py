@@ -298,13 +298,11 @@ def show(facts: Mapping[str, Any]) -> None:
     for row in facts["services"]:
         table.add_row(row["service"], row["container"], row["state"], row["health"] or "-")
     console.print(table)
-    held = facts["weight_cache"]
-    size = mebibytes(int((held or {}).get("bytes_held") or 0))
-    equal = "equal" if facts["identity"]["equal"] else "NOT EQUAL"
     lines = [
-        f"weights   {describe_cache(held)}, {size}, {(held or {}).get('restarts', 0)} restarts",
-        *(_engine_line(name, facts) for name in facts["engines"] or {ENGINE: None}),
-        f"identity  {equal}: {str(facts['identity']['weight_cache'])[:16]}",
+        _weights_line(facts),
+        *(_engine_line(name, facts) for name in facts["engines"]),
+        *([] if ENGINE in facts["engines"] else ["engine    not there"]),
+        _identity_line(facts["identity"]),
         f"API       {facts['gateway_url']}/v1",
         f"chat      {facts['webui_url'] or 'off'}",
         f"serving   {'yes' if facts['serving'] else 'NO'}",
@@ -321,8 +319,28 @@ def show(facts: Mapping[str, Any]) -> None:
         console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
+def _weights_line(facts: Mapping[str, Any]) -> str:
+    held = facts["weight_cache"]
+    if held is None:
+        running = any(row["service"] == WEIGHT_CACHE for row in facts["services"])
+        return f"weights   {'does not answer' if running else 'not held: there is no weight cache'}"
+    size = mebibytes(int(held.get("bytes_held") or 0))
+    return f"weights   {describe_cache(held)}, {size}, {held.get('restarts', 0)} restarts"
+
+
+def _identity_line(identity: Mapping[str, Any]) -> str:
+    engine, held = identity["engine"], identity["weight_cache"]
+    if engine is None or held is None:
+        return f"identity  {str(engine or held or 'none')[:16]}"
+    if identity["equal"]:
+        return f"identity  equal: {held[:16]}"
+    return f"identity  NOT EQUAL: the weight cache holds {held[:16]}, the engine needs {engine[:16]}"
+
+
 def _engine_line(name: str, facts: Mapping[str, Any]) -> str:
-    engine = facts["engines"].get(name, facts["engine"])
+    engine = facts["engines"][name]
+    if engine["state"] != "running":
+        return f"{'engine' if name == ENGINE else 'second':<9} {engine['state']}"
     outcome = engine["outcome"] + (f" ({engine['reason']})" if engine["reason"] else "")
     serves = " and serves" if facts["serving_engine"] == name else ""
     text = f"{engine['doing']}{serves}; last start: {outcome}, {engine['tensors'] or 0} tensors"

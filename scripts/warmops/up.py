@@ -12,6 +12,7 @@ import json
 import shlex
 import shutil
 import sys
+import textwrap
 import time
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from warmops.changes import ENGINE, WEIGHT_CACHE, Changes
 from warmops.console import failure, heading, say, warn
 from warmops.docker import Docker
 from warmops.doctor_checks import CHECKS
+from warmops.explain import held_in_container
 from warmops.host import ensure_docker
 from warmops.host_cache import HostCache
 from warmops.hostfacts import nvidia_is_usable, read_host
@@ -46,8 +48,10 @@ from warmops.wishes import add_wishes, choose_environment, read_overrides
 from warmplan import (
     Pins,
     Plan,
+    Setting,
     Spec,
     build_spec,
+    explain_identity,
     host_overrides,
     model_from_manifest,
     plan_stack,
@@ -153,11 +157,18 @@ class Times:
 def show_settings(spec: Spec) -> None:
     """Each effective setting with its origin; what the command line changed stands out."""
     heading(f"environment {spec.environment}, project {spec.project}")
-    width = max(len(setting.key) for setting in spec.settings)
-    for setting in spec.settings:
-        value = json.dumps(setting.value, ensure_ascii=False)
+    shown = [setting for setting in spec.settings if setting.origin != "default"]
+    width = max((len(setting.key) for setting in shown), default=0)
+    for setting in shown:
         mark = "*" if _COMMAND_LINE in setting.origin else " "
-        say(f"{mark} {setting.key:<{width}}  {value}  ({setting.origin})")
+        say(f"{mark} {setting.key:<{width}}  {_value_text(setting)}  ({setting.origin})")
+    rest = [f"{one.key} {_value_text(one)}" for one in spec.settings if one.origin == "default"]
+    defaults = textwrap.wrap(", ".join(rest), width=110, break_long_words=False, break_on_hyphens=False)
+    say("\n".join(["  by default:", *(f"    {line}" for line in defaults)]))
+
+
+def _value_text(setting: Setting) -> str:
+    return json.dumps(setting.value, ensure_ascii=False)
 
 
 def make_plan(docker: Docker, spec: Spec, pins: Pins, folder: Path) -> Plan:
@@ -245,10 +256,18 @@ def _refuse(project: Project, changes: Changes, plan: Plan, *, replace: bool) ->
     if changes.drops_weights and not replace:
         why = cache.why if cache is not None else ""
         hint = "make up REPLACE_WEIGHTS=yes, or PROJECT=another-name and other ports beside this one"
-        raise failure(f"this would drop the weights that are held: {why}", hint, exit_code=1)
+        text = f"this would drop the weights that are held: {WEIGHT_CACHE} {cache.action if cache else ''}"
+        raise failure(f"{text}, {why}{_what_differs(project, plan)}", hint, exit_code=1)
     preflight.check_gpus(plan, project)
     held = cache is not None and cache.action in ("keep", "recreate")
     preflight.check_memory(plan, weights_are_held=held or plan.unit is not None)
+
+
+def _what_differs(project: Project, plan: Plan) -> str:
+    """The fields of the identity that the weights which are held have otherwise, as a phrase."""
+    found = explain_identity(plan.identity, held_in_container(project))
+    changed = [f"{field.name} {field.held} → {field.wanted}" for field in found.fields if not field.equal]
+    return f": {', '.join(changed)}" if changed else ""
 
 
 def _roll_instead(proposal: Proposal, plan: Plan, spec: Spec, changes: Changes) -> bool:
@@ -350,7 +369,8 @@ def report(
 def _curl(project: Project, plan: Plan, settings: Remembered) -> str:
     """A request to the API as one could paste it."""
     question = [{"role": "user", "content": "Hello"}]
-    body = json.dumps({"model": settings.served_model, "messages": question}, ensure_ascii=False)
+    wanted = {"model": settings.served_model, "messages": question, "temperature": 0}
+    body = json.dumps(wanted, ensure_ascii=False)
     key = f' -H "Authorization: Bearer $(cat {project.secrets}/api_key)"' if settings.needs_api_key else ""
     kind = "-H 'Content-Type: application/json'"
     return f"curl {plan.api_url}/chat/completions {kind}{key} -d {shlex.quote(body)}"

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 
@@ -23,6 +25,7 @@ _SHORTHANDS = (
     ("webui_port", "WEBUI_PORT", "open_webui.port"),
     ("project", "PROJECT", "project"),
 )
+_MAKE_LINE = re.compile(r"\b(make (?:up|lock))\b((?: [A-Z_]+=[^\s,;]+)*)")
 
 
 def add_wishes(parser: argparse.ArgumentParser) -> None:
@@ -75,6 +78,24 @@ def read_settings(arguments: argparse.Namespace) -> tuple[Override, ...]:
             )
         overrides.append(Override(key=key.strip(), value=value, origin="--set of the command line"))
     return tuple(overrides)
+
+
+def complete(hint: str | None, arguments: argparse.Namespace) -> str | None:
+    """A hint whose `make up` or `make lock` repeats what was given, so that it means the same when pasted."""
+    if hint is None:
+        return None
+    return _MAKE_LINE.sub(lambda line: _with_given(line[1], line[2], arguments), hint)
+
+
+def _with_given(command: str, variables: str, arguments: argparse.Namespace) -> str:
+    given = [("ENV", "env")]
+    if command == "make up":
+        given += [(variable, option) for option, variable, _ in _SHORTHANDS]
+    values = [(variable, getattr(arguments, option, None)) for variable, option in given]
+    more = [
+        f"{name}={shlex.quote(value)}" for name, value in values if value and f" {name}=" not in variables
+    ]
+    return " ".join((command, *more)) + variables
 
 
 def _absolute(model: str, directory: Path) -> str:

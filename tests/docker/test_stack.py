@@ -44,7 +44,7 @@ def test_effective_settings_say_where_they_come_from(stack: Stack) -> None:
     said = stack.up().stderr
     assert f"{stack.port}  (PORT of the command line)" in said
     assert "(environment.yaml:" in said
-    assert "(default)" in said
+    assert "by default:" in said
 
 
 def test_secrets_are_in_no_output_and_no_file_that_others_read(stack: Stack) -> None:
