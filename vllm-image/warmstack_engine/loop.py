@@ -14,6 +14,7 @@ from typing import Any
 
 from warmstack_engine.arguments import without_weight_cache
 from warmstack_engine.control import RestartAsked
+from warmstack_engine.ledger import Ledger
 from warmstack_engine.log_reading import LogReading, MissLine
 from warmstack_engine.nurse import Nurse, NurseryState, Nursling
 from warmstack_engine.pids import NotPossibleError, collides, move_past
@@ -69,8 +70,13 @@ class Engine:
         self._inbox = inbox
         self._command = command
         self._nurse = Nurse(inbox, wanted=settings.nursery, list_path=settings.imports_list)
+        self.ledger = Ledger()
         self._attempt = 0
         self._care_at = 0.0
+
+    @property
+    def nursery(self) -> NurseryState:
+        return self._nurse.state
 
     def run(self) -> int:
         """Until it is asked to stop (0), or gave up and is then asked to stop (1)."""
@@ -152,7 +158,9 @@ class Engine:
         if collides(child.pid, ranks):
             return self._end_collision(child)
         reading = LogReading()
-        reader = threading.Thread(target=pass_on, args=(child.output, _marking(reading)), daemon=True)
+        reader = threading.Thread(
+            target=pass_on, args=(child.output, _marking(reading, self.ledger)), daemon=True
+        )
         reader.start()
         stop_watching = threading.Event()
         watcher = (child.pid, self._settings.port, self._settings.hang_seconds, self._inbox, stop_watching)
@@ -263,10 +271,11 @@ def _report_end(child: Process, reading: LogReading, *, ready: bool, hung: str |
     return End(was_ready=ready, sentence=sentence)
 
 
-def _marking(reading: LogReading) -> Callable[[str], None]:
+def _marking(reading: LogReading, ledger: Ledger) -> Callable[[str], None]:
     """Reads a line, and marks a fallback right behind the line that proves it."""
 
     def read(line: str) -> None:
+        ledger.line(line, time.time())
         if miss := reading.feed(line):
             _emit_miss(miss)
 

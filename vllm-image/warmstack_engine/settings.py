@@ -28,6 +28,7 @@ class Settings:
     imports_list: Path  # what it has learned to import
     care_seconds: float  # between two looks at what the nursery could learn from an engine that serves
     control_socket: str
+    status_port: int
     port: int
     serve: tuple[str, ...]  # arguments of `vllm serve`
 
@@ -48,6 +49,7 @@ def read_settings(environment: Mapping[str, str], arguments: list[str]) -> Setti
         care_seconds=float(environment.get("WARMSTACK_CARE_SECONDS", "10")),
         imports_list=Path(environment.get("WARMSTACK_IMPORTS_LIST", "/cache/warmstack/imports.json")),
         control_socket=environment.get("WARMSTACK_ENGINE_SOCKET", "/tmp/warmstack-engine.sock"),
+        status_port=int(environment.get("WARMSTACK_ENGINE_STATUS_PORT", "8902")),
         port=_port(arguments),
         serve=tuple(arguments),
     )

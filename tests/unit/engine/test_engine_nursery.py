@@ -17,6 +17,7 @@ import pytest
 from support.pid_one import CODE, ROOT, Program, engine
 from warmstack_engine.late_imports import Recorder, make_record, read_record
 from warmstack_engine.preimport import ModuleList, read_list, write_list
+from warmstack_shared.local_http import get_tcp
 from warmstack_shared.processes import all_pids, command_of, parents
 
 IMPORTED = "importing the fake vLLM"
@@ -54,6 +55,9 @@ def test_an_engine_is_forked_and_belongs_to_pid_one(tmp_path: Path) -> None:
         assert serve["pid"] > running.wait_for("pids-moved")["past"]
         assert "hello" in running.lines
         assert os.getsid(serve["pid"]) == serve["pid"], "a session of its own"
+        metrics = get_tcp(running.status_port, "/metrics", 5).body.decode()
+        assert 'warmstack_engine_nursery{state="ready"} 1' in metrics
+        assert 'warmstack_engine_start_phase_seconds{phase="wait for nursery"}' in metrics
         assert running.end() == 0
         assert running.below() == []
 
