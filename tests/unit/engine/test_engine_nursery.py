@@ -92,7 +92,8 @@ def test_a_killed_engine_comes_back_out_of_the_nursery(tmp_path: Path) -> None:
 
 
 def test_without_its_nursery_an_engine_starts_from_the_command_line(tmp_path: Path) -> None:
-    with engine(tmp_path, {}, WARMSTACK_NURSERY="on") as running:
+    late = {"WARMSTACK_NURSERY": "on", "WARMSTACK_CARE_SECONDS": "600"}
+    with engine(tmp_path, {}, **late) as running:
         running.wait_for("ready")
         kill(nursery_pid(running))
         running.wait_for("nursery", state="gone")
@@ -101,10 +102,16 @@ def test_without_its_nursery_an_engine_starts_from_the_command_line(tmp_path: Pa
         serve = running.wait_for("serve", count=2)
         assert serve["nursery"] is False
         assert "vllm.py serve" in command_of(serve["pid"])
-        # It is made anew while the engine serves, and the next one comes out of it.
-        running.wait_for("nursery", count=2, state="ready", seconds=30)
+
+
+def test_a_nursery_that_is_gone_is_made_anew_while_the_engine_serves(tmp_path: Path) -> None:
+    with engine(tmp_path, {}, WARMSTACK_NURSERY="on") as running:
+        running.wait_for("ready")
+        kill(nursery_pid(running))
+        running.wait_for("nursery", count=2, state="ready")
+        assert running.events().count("engine-start") == 1
         assert ask_restart(tmp_path).returncode == 0
-        assert running.wait_for("serve", count=3)["nursery"] is True
+        assert running.wait_for("serve", count=2)["nursery"] is True
 
 
 def test_a_vllm_that_cannot_be_imported_is_said_by_vllm_itself(tmp_path: Path) -> None:
