@@ -66,6 +66,7 @@ def describe(start: Start, before: str | None, *, survivors: tuple[int, ...] = (
         "same_answer": same,
         "old_processes_alive": list(survivors),
         "phases": [{"name": phase.name, "seconds": round(phase.seconds, 3)} for phase in start.phases],
+        "compile_cache": _compile_cache(start),
         "unattributed": round(unattributed_share(start.phases), 4),
         "passed": hit and start.error is None and after is not None and same is not False and not survivors,
     }
@@ -84,10 +85,18 @@ def as_text(outcome: dict[str, Any]) -> str:
     if outcome["phases"]:
         lines.append(f"  {UNATTRIBUTED:<22} {outcome['unattributed']:6.1%}")
     lines.append(f"greedy answer  {same[outcome['same_answer']]}: {outcome['answer']!r}")
+    if outcome["compile_cache"]:
+        lines.append(f"compile cache  {outcome['compile_cache']}")
     if outcome["old_processes_alive"]:
         lines.append(f"old processes  still alive: {outcome['old_processes_alive']}")
     lines += [f"{name:<14} {outcome[name]}" for name in ("error", "sentence") if outcome[name]]
     return "\n".join(lines) + "\n"
+
+
+def _compile_cache(start: Start) -> str | None:
+    """What was wrong with compiled code in this start, and was built anew."""
+    mark = start.evidence.mark("compile-cache")
+    return None if mark is None else f"{mark.fields.get('state')}: {mark.fields.get('sentence')}"
 
 
 def _shown_phases(phases: Sequence[Mapping[str, Any]]) -> list[tuple[str, float]]:
