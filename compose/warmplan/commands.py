@@ -117,9 +117,7 @@ def engine_variables(spec: Spec) -> Pairs:
     # imports everything once more (18 s of 62 s on an H200 with an 8B shape). Tried with one rank.
     forked = (("VLLM_WORKER_MULTIPROC_METHOD", "fork"),) if spec.tensor == 1 else ()
     # vLLM's CPU platform otherwise gives a single worker a process of its own. Several ranks need them.
-    single = (
-        (("VLLM_ENABLE_V1_MULTIPROCESSING", "0"),) if spec.platform == "cpu" and spec.tensor == 1 else ()
-    )
+    single = (("VLLM_ENABLE_V1_MULTIPROCESSING", "0"),) if spec.platform == "cpu" and spec.tensor == 1 else ()
     own = tuple(pair for pair in spec.engine.environment if variable_scope(pair[0]) is Scope.ENGINE)
     # The gateway and Open WebUI keep connections for longer than vLLM's 5 s, and would send into a closed
     # one.

@@ -28,6 +28,7 @@ SEEDS = (
 )
 _CUDA_DEVICE = "/dev/nvidia-uvm"  # opened when the driver is initialised; NVML alone does not open it
 _MOST_MODULES = 20_000
+_MOST_TRIALS = 10
 
 
 class UnfitError(Exception):
@@ -88,6 +89,44 @@ def import_ahead(names: Iterable[str], unfit: Iterable[str]) -> list[str]:
                 raise UnfitError(why, name)
         imported.append(name)
     return imported
+
+
+def try_out(names: Iterable[str], modules: ModuleList) -> ModuleList:
+    """Import new names in children of this process, which pay for it when one spoils its process.
+
+    Returns the list with those that are fit, and with those that are not.
+    """
+    left = [name for name in names if name not in sys.modules and name not in modules.unfit]
+    for _ in range(_MOST_TRIALS):
+        good, bad = _trial(left, modules.unfit)
+        modules = modules.with_learned(good)
+        if bad is None:
+            return modules
+        modules = modules.with_unfit(bad)
+        left = left[left.index(bad) + 1 :]
+    return modules
+
+
+def _trial(names: list[str], unfit: tuple[str, ...]) -> tuple[list[str], str | None]:
+    """What one child could import, and the name at which it ended early."""
+    read_end, write_end = os.pipe()
+    child = os.fork()
+    if child == 0:
+        code = 1
+        with contextlib.suppress(BaseException):
+            for name in names:
+                os.write(write_end, f"? {name}\n".encode())
+                if import_ahead([name], unfit):
+                    os.write(write_end, f"+ {name}\n".encode())
+            code = 0
+        os._exit(code)
+    os.close(write_end)
+    with os.fdopen(read_end) as pipe:
+        told = [line.split() for line in pipe]
+    ended_well = os.waitpid(child, 0)[1] == 0
+    asked = [name for sign, name in told if sign == "?"]
+    good = [name for sign, name in told if sign == "+"]
+    return good, None if ended_well or not asked else asked[-1]
 
 
 def why_unfit() -> str | None:

@@ -214,6 +214,35 @@ def test_what_spoils_a_process_is_named_and_then_left_out(tmp_path: Path, what: 
     assert what.split()[-1].lower() in second.lower()
 
 
+def test_new_modules_are_tried_out_where_they_can_spoil_nothing(tmp_path: Path) -> None:
+    for name, text in (
+        ("fit_one", ""),
+        ("fit_two", ""),
+        ("spoils", SPOILT["a thread"]),
+        ("dies", "import os\nos.abort()"),
+    ):
+        (tmp_path / f"{name}.py").write_text(text)
+    code = (
+        "import sys\n"
+        "from warmstack_engine.preimport import ModuleList, try_out, why_unfit\n"
+        "names = ['fit_one', 'spoils', 'no_such_module', 'dies', 'fit_two']\n"
+        "print(try_out(names, ModuleList(learned=('old',))))\n"
+        "print(why_unfit(), {*names} & {*sys.modules})\n"
+    )
+    told = subprocess.run(
+        [sys.executable, "-c", code],
+        env={"PYTHONPATH": os.pathsep.join((CODE, str(tmp_path))), "PATH": os.environ["PATH"]},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert told.stdout.splitlines() == [
+        "ModuleList(learned=('old', 'fit_one', 'fit_two'), unfit=('spoils', 'dies'))",
+        "None set()",
+    ], told.stderr
+
+
 def test_only_real_imports_are_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     record = make_record()
     monkeypatch.setattr(sys, "meta_path", [Recorder(record), *sys.meta_path])
