@@ -62,10 +62,9 @@ class OtherEngines:
     def make(cls, project: Project, settings: Remembered) -> OtherEngines:
         """Create the containers, not started; what an interrupted bench left behind is removed first."""
         cache = project.container(WEIGHT_CACHE)
-        if cache is None:
-            raise EngineFailed("there is no weight cache")
+        ipc = None if cache is None else f"container:{cache.id}"
         file = project.folder / "bench.yaml"
-        config = bench_config(project.compose.config(), project.name, weight_cache=cache.id)
+        config = bench_config(project.compose.config(), project.name, ipc=ipc)
         file.write_text(json.dumps(config, indent=2), encoding="utf-8")
         compose = project.docker.compose(
             project=f"{project.name}-bench", file=file, project_directory=project.folder
@@ -125,16 +124,19 @@ class OtherEngines:
         return tuple(log_line(line) for line in told.stdout.splitlines())
 
 
-def bench_config(config: Mapping[str, Any], project: str, *, weight_cache: str) -> dict[str, Any]:
-    """A Compose file with both engines, made from the stack's own: same image, flags and volumes."""
+def bench_config(config: Mapping[str, Any], project: str, *, ipc: str | None) -> dict[str, Any]:
+    """A Compose file with both engines, made from the stack's own: same image, flags and volumes.
+
+    `ipc`: the namespace of the weight cache's container; None: the engine's own, a weight cache of the host.
+    """
     engine = config["services"][ENGINE]
     stock = _common(engine) | {
         "entrypoint": ["vllm", "serve"],
         "command": [part for part in engine["command"] if not _WEIGHT_CACHE_FLAGS.match(part)],
-        "shm_size": config["services"][WEIGHT_CACHE].get("shm_size", "1gb"),
+        "shm_size": config["services"].get(WEIGHT_CACHE, {}).get("shm_size", "1gb"),
     }
     # Our first process waits and moves process ids, which upstream leaves to whoever starts two containers.
-    plain = _common(engine) | {"command": engine["command"], "ipc": f"container:{weight_cache}"}
+    plain = _common(engine) | {"command": engine["command"], "ipc": ipc or engine["ipc"]}
     used = [mount["source"] for mount in engine.get("volumes", []) if mount["type"] == "volume"]
     made = {
         "services": {STOCK: stock, PLAIN: plain},

@@ -169,7 +169,9 @@ def recycling(project: Project, load_first: Callable[[], None] = lambda: None) -
 def renew_engine(project: Project) -> bool:
     """Ask the container's PID 1 for a new engine process; ends when the old one is gone. False: it cannot."""
     engine, cache = project.container(ENGINE), project.container(WEIGHT_CACHE)
-    if engine is None or not engine.running or cache is None or not _shares_namespace(engine, cache):
+    if engine is None or not engine.running:
+        return False
+    if project.host_cache is None and not (cache is not None and _shares_namespace(engine, cache)):
         return False
     told = project.docker.execute(
         engine.id, "warmstack-engine-restart", check=False, quiet=False, timeout_seconds=RENEW_SECONDS

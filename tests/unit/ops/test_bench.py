@@ -32,7 +32,7 @@ CONFIG: dict[str, Any] = {
 
 
 def test_the_other_engines_have_none_of_our_levers() -> None:
-    made = bench_config(CONFIG, "p", weight_cache="wc")
+    made = bench_config(CONFIG, "p", ipc="container:wc")
     stock, plain = made["services"]["vllm-stock"], made["services"]["vllm-plain"]
     assert stock["command"] == ["/hub/m", "--port=8000"]
     assert stock["entrypoint"] == ["vllm", "serve"]
