@@ -57,6 +57,8 @@ class Nursery:
             self._import(SEEDS)
             self._import(read_list(self._list_path).learned)
             self._settle()
+            if why := why_unfit(thorough=True):
+                raise UnfitError(why)
             self._say(event="ready", seconds=round(time.monotonic() - started, 3), modules=len(sys.modules))
             return self._serve()
         except UnfitError as error:

@@ -186,6 +186,8 @@ SPOILT = {
     "a child process": "import subprocess\nPROCESS = subprocess.Popen(['true'])\n",
     "CUDA": "import sys, types\nsys.modules['torch'] = types.SimpleNamespace(cuda=types.SimpleNamespace("
     "is_initialized=lambda: True))\n",
+    "can't use CUDA": "import os, sys, types\nHERE = os.getpid()\nsys.modules['torch'] = "
+    "types.SimpleNamespace(cuda=types.SimpleNamespace(_is_in_bad_fork=lambda: os.getpid() != HERE))\n",
 }
 
 
@@ -197,7 +199,7 @@ def test_what_spoils_a_process_is_named_and_then_left_out(tmp_path: Path, what: 
     code = (
         "from warmstack_engine.preimport import UnfitError, import_ahead\n"
         f"print(import_ahead({names}, ['unfit_one']))\n"
-        f"try: import_ahead({names}, [])\n"
+        f"try: import_ahead({names}, [], thorough=True)\n"
         "except UnfitError as error: print(error.module, '|', error)\n"
     )
     told = subprocess.run(
