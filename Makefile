@@ -3,7 +3,7 @@
 MAKEFLAGS += --no-builtin-rules --no-print-directory
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help doctor up roll restart drill load bench status verify logs down down-all plan explain lock render images check test bench-cli docker-stop
+.PHONY: help doctor up roll restart drill load bench status verify logs down down-all clean-compile plan explain lock render images check test bench-cli docker-stop
 
 quoted = '$(subst ','\'',$(value $(1)))'
 # $(call option,MODEL,--model): nothing unless MODEL stands on the make line.
@@ -65,6 +65,9 @@ down: ## stop everything but the weight cache: the weights stay held (PROJECT)
 
 down-all: ## stop everything and free the weights (PROJECT VOLUMES)
 	@scripts/warm down $(target) --all $(call flag,VOLUMES,--volumes)
+
+clean-compile: ## remove compiled kernels; no engine may run, and the weights stay held (PROJECT)
+	@scripts/warm clean-compile $(target)
 
 plan: ## print what an environment would run and the memory it needs (ENV MODEL)
 	@scripts/warm plan $(wish)

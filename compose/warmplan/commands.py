@@ -113,16 +113,13 @@ def common_variables(spec: Spec, cache: str = CACHE) -> Pairs:
 
 def engine_variables(spec: Spec) -> Pairs:
     """Variables of the engine alone."""
-    # vLLM's CPU platform otherwise gives a single worker a process of its own: three processes that import
-    # vLLM instead of two, and 18 s instead of 12 s until ready on 2 cores. Several ranks need them.
-    # The engine's process is forked from the API server, which has imported vLLM already: half of a start.
-    single = (
-        (("VLLM_ENABLE_V1_MULTIPROCESSING", "0"), ("VLLM_WORKER_MULTIPROC_METHOD", "fork"))
-        if spec.platform == "cpu" and spec.tensor == 1
-        else ()
-    )
+    # The engine's process is forked from the API server, which has imported vLLM already; vLLM's own choice
+    # imports everything once more (18 s of 62 s on an H200 with an 8B shape). Tried with one rank.
+    forked = (("VLLM_WORKER_MULTIPROC_METHOD", "fork"),) if spec.tensor == 1 else ()
+    # vLLM's CPU platform otherwise gives a single worker a process of its own. Several ranks need them.
+    single = (("VLLM_ENABLE_V1_MULTIPROCESSING", "0"),) if spec.platform == "cpu" and spec.tensor == 1 else ()
     own = tuple(pair for pair in spec.engine.environment if variable_scope(pair[0]) is Scope.ENGINE)
     # The gateway and Open WebUI keep connections for longer than vLLM's 5 s, and would send into a closed
     # one.
     # What the environment file says wins.
-    return tuple(dict((("VLLM_HTTP_TIMEOUT_KEEP_ALIVE", "75"), *single, *own)).items())
+    return tuple(dict((("VLLM_HTTP_TIMEOUT_KEEP_ALIVE", "75"), *single, *forked, *own)).items())

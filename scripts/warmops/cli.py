@@ -37,6 +37,7 @@ COMMANDS = (
     Command("status", "warmops.status", "what runs, what is held, and what is wrong"),
     Command("logs", "warmops.logs", "follow the logs of the stack"),
     Command("down", "warmops.down", "stop the stack; the weights stay held unless --all"),
+    Command("clean-compile", "warmops.clean_compile", "remove compiled kernels; the weights stay held"),
     Command("bench", "warmops.bench", "time stock restarts and warm restarts side by side"),
     Command("render", "warmops.render", "write the Compose files of the environments"),
     Command("plan", "warmops.plan", "print the plan of one environment"),

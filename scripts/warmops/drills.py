@@ -126,7 +126,12 @@ def show(report: Report, folder: Path) -> None:
         middle = ", ".join(f"{name} {value:.2f} s" for name, value in found.items())
         console.print(f"{kind}, median: {middle or 'nothing was measured'}", markup=False, highlight=False)
     if report.bench is not None:
-        console.print(f"stock / warm to the first token: {report.bench.ratio:.2f}", markup=False)
+        for one in report.bench.series:
+            spread = f"{min(one.seconds):.2f} to {max(one.seconds):.2f} s"
+            words = (
+                f"{one.title}: {one.median:.2f} s ({spread}), {report.bench.of_first(one):.2f} of the first"
+            )
+            console.print(words, markup=False, highlight=False, soft_wrap=True)
     console.print(f"report: {folder / 'report.html'}", markup=False, soft_wrap=True)
 
 

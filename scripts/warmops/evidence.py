@@ -14,6 +14,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from warmops.moments import moments_in
+
 Outcome = Literal["hit", "miss", "unknown"]
 AfterMiss = Literal["refused", "fallback"]
 
@@ -31,12 +33,6 @@ _REASON_LINES: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"Daemon GPU \S+ != engine GPU"), "wrong_gpu"),
     (re.compile(r"invalid device context"), "pid_collision"),
     (re.compile(r"WeightCacheUnavailableError|Weight cache unusable"), "unavailable"),
-)
-# Moments that bound the phases of a start; the first line that matches gives the moment.
-_MOMENTS: tuple[tuple[str, re.Pattern[str]], ...] = (
-    ("imported", re.compile(r"Initializing a V1 LLM engine")),
-    ("load-begins", re.compile(r"Starting to load model")),
-    ("weights", re.compile(r"Mapped \d+ tensors from the weight cache daemon|Loading weights took")),
 )
 
 
@@ -101,6 +97,17 @@ def last_start(lines: Sequence[LogLine]) -> Sequence[LogLine]:
         if mark is not None and mark.event == "engine-start":
             return lines[index:]
     return []
+
+
+def until_ready(lines: Sequence[LogLine]) -> list[tuple[str, float | None]]:
+    """Text and time of the lines that belong to the start itself."""
+    found = []
+    for line in lines:
+        mark = parse_mark(line.text)
+        if mark is not None and mark.event == "ready":
+            break
+        found.append((line.text, line.t))
+    return found
 
 
 def last_crash(lines: Iterable[LogLine]) -> Mark | None:
@@ -200,7 +207,7 @@ class _Facts:
             fallback=any(_FALLBACK.search(text) for text in texts),
             disk_load=any(_DISK_LOAD.search(text) for text in texts),
             reason=next(reasons, None),
-            moments=_moments(lines),
+            moments=moments_in(until_ready(lines)),
         )
 
 
@@ -222,15 +229,6 @@ def _judge(facts: _Facts, marks: Sequence[Mark], ranks: int) -> tuple[Outcome, s
     if facts.zero_copy_lines:
         return "unknown", f"{facts.zero_copy_lines} of {ranks} ranks mapped their weights", None
     return "unknown", "the log has no line about the weight cache since the engine's last start", None
-
-
-def _moments(lines: Sequence[LogLine]) -> dict[str, float]:
-    moments: dict[str, float] = {}
-    for line in lines:
-        for name, pattern in _MOMENTS:
-            if name not in moments and line.t is not None and pattern.search(line.text):
-                moments[name] = line.t
-    return moments
 
 
 def _as_int(value: object) -> int | None:

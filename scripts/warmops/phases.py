@@ -6,33 +6,15 @@ Out: adjoining phases. It refuses to guess: where a moment is missing, the gap i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 from warmops.evidence import StartEvidence
+from warmops.moments import MOMENTS
 
 UNATTRIBUTED = "unattributed"
-
-# Each moment, and the phase that ends at it when the moment before it is known too.
-_ORDER: tuple[tuple[str, str], ...] = (
-    ("asked", ""),
-    ("stopped", "stop old engine"),
-    ("container", "container"),
-    ("engine-start", "entry point"),
-    ("weight-cache-ready", "wait for weight cache"),
-    ("pids-moved", "move process ids"),
-    ("serve", "hand over"),
-    ("imported", "imports"),
-    ("load-begins", "set up worker"),
-    ("weights", "load or map weights"),
-    ("ready", "warm up and listen"),
-    ("first-token", "first token"),
-)
-# A start without these has nothing missing: nobody asked for it, nothing had to be stopped, or the engine
-# came back inside its old container.
-_OPTIONAL = frozenset({"asked", "stopped", "container", "pids-moved", "weight-cache-ready"})
-PHASE_NAMES = tuple(phase for _, phase in _ORDER if phase)
+PHASE_NAMES = tuple(moment.phase for moment in MOMENTS if moment.phase)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,22 +27,31 @@ class Phase:
 
 
 def phases_of(evidence: StartEvidence, measured: Mapping[str, float]) -> tuple[Phase, ...]:
-    """Phases of one start. `measured` may hold `asked`, `stopped`, `container`, `ready`, `first-token`."""
-    moments = {**evidence.moments, **{mark.event: mark.t for mark in reversed(evidence.marks)}, **measured}
-    known = [(name, phase, moments[name]) for name, phase in _ORDER if name in moments]
+    """Phases of one start. `measured` may hold `asked`, `stopped`, `container`, `ready`, `first-token`.
+
+    A start without any mark is one of stock vLLM, which has no entry point of ours.
+    """
+    marks = {mark.event: mark.t for mark in reversed(evidence.marks)}
+    moments = {**evidence.moments, **marks, **measured}
+    order = [moment for moment in MOMENTS if marks or moment.source != "mark"]
+    known = [moment for moment in order if moment.name in moments]
     if len(known) < 2:
         return ()
-    origin = known[0][2]
+    origin = moments[known[0].name]
     phases: list[Phase] = []
-    for (earlier, _, begin), (name, phase, end) in pairwise(known):
+    end_before = origin
+    for earlier, later in pairwise(known):
         # Clocks of container, Docker and client are one clock, read at different moments: clip, never invert.
-        length = max(0.0, end - begin)
-        label = phase if _adjoin(earlier, name) else UNATTRIBUTED
-        phases.append(Phase(name=label, begin=max(0.0, begin - origin), seconds=length))
+        end = max(end_before, moments[later.name])
+        missing = order[order.index(earlier) + 1 : order.index(later)]
+        name = UNATTRIBUTED if any(moment.needed for moment in missing) else later.phase
+        phases.append(Phase(name=name, begin=end_before - origin, seconds=end - end_before))
+        end_before = end
     return tuple(phases)
 
 
-def _adjoin(earlier: str, later: str) -> bool:
-    names = [name for name, _ in _ORDER]
-    between = names[names.index(earlier) + 1 : names.index(later)]
-    return all(name in _OPTIONAL for name in between)
+def unattributed_share(phases: Sequence[Phase]) -> float:
+    """The part of a start that no phase explains, 0 to 1."""
+    total = sum(phase.seconds for phase in phases)
+    unknown = sum(phase.seconds for phase in phases if phase.name == UNATTRIBUTED)
+    return unknown / total if total else 0.0

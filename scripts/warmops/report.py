@@ -17,7 +17,7 @@ from warmops.drill_plan import Finding
 from warmops.evidence import StartEvidence
 from warmops.phases import Phase
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 SCHEMA_FILE = Path(__file__).with_name("report.schema.json")
 
 
@@ -40,18 +40,29 @@ class Run:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bench:
-    """Restart to first token, stock `vllm serve` from disk beside the warm restart, in seconds."""
+class Series:
+    """Starts of one kind: seconds from the moment when no engine lived to the first token."""
 
-    page_cache: str
-    stock_seconds: tuple[float, ...]
-    warm_seconds: tuple[float, ...]
-    same_answer: bool
+    kind: str
+    title: str
+    seconds: tuple[float, ...]
 
     @property
-    def ratio(self) -> float:
-        """Stock median divided by warm median: above 1, the warm restart is faster."""
-        return statistics.median(self.stock_seconds) / statistics.median(self.warm_seconds)
+    def median(self) -> float:
+        return statistics.median(self.seconds)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bench:
+    """A comparison, interleaved in one run. The first series is what the others are measured by."""
+
+    page_cache: str
+    series: tuple[Series, ...]
+    same_answer: bool
+
+    def of_first(self, series: Series) -> float:
+        """Its median as a part of the first one's: below 1 it is faster."""
+        return series.median / self.series[0].median
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,10 +138,17 @@ def _run(run: Run) -> dict[str, Any]:
 def _bench(bench: Bench) -> dict[str, Any]:
     return {
         "page_cache": bench.page_cache,
-        "stock_seconds": [round(value, 4) for value in bench.stock_seconds],
-        "warm_seconds": [round(value, 4) for value in bench.warm_seconds],
-        "stock_median_seconds": round(statistics.median(bench.stock_seconds), 4),
-        "warm_median_seconds": round(statistics.median(bench.warm_seconds), 4),
-        "ratio": round(bench.ratio, 4),
         "same_answer": bench.same_answer,
+        "series": [
+            {
+                "kind": one.kind,
+                "title": one.title,
+                "seconds": [round(value, 4) for value in one.seconds],
+                "median_seconds": round(one.median, 4),
+                "fastest_seconds": round(min(one.seconds), 4),
+                "slowest_seconds": round(max(one.seconds), 4),
+                "of_first": round(bench.of_first(one), 4),
+            }
+            for one in bench.series
+        ],
     }

@@ -9,17 +9,21 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from warmops.answers import AnswerError, ask
 from warmops.changes import WEIGHT_CACHE
 from warmops.console import failure, say
+from warmops.phases import UNATTRIBUTED, unattributed_share
 from warmops.processes import engine_processes, still_alive
 from warmops.project import Project, Remembered
 from warmops.project_lock import alone
 from warmops.starts import Start, await_held, measure_start, recycling
 from warmops.target import add_target, find_target
 from warmops.units import mebibytes
+
+_SHOWN_SECONDS = 0.01
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -67,7 +71,9 @@ def describe(start: Start, before: str | None, *, survivors: tuple[int, ...] = (
         "answer": after,
         "same_answer": same,
         "old_processes_alive": list(survivors),
-        "phases": {phase.name: round(phase.seconds, 3) for phase in start.phases},
+        "phases": [{"name": phase.name, "seconds": round(phase.seconds, 3)} for phase in start.phases],
+        "compile_cache": _compile_cache(start),
+        "unattributed": round(unattributed_share(start.phases), 4),
         "passed": hit and start.error is None and after is not None and same is not False and not survivors,
     }
 
@@ -81,11 +87,31 @@ def as_text(outcome: dict[str, Any]) -> str:
     if outcome["tensors"]:
         lines.append(f"mapped         {outcome['tensors']} tensors, {mebibytes(outcome['mapped_bytes'])}")
     lines += [f"{name:<14} after {value:.2f} s" for name, value in seconds.items()]
+    lines += [f"  {name:<22} {value:6.2f} s" for name, value in _shown_phases(outcome["phases"])]
+    if outcome["phases"]:
+        lines.append(f"  {UNATTRIBUTED:<22} {outcome['unattributed']:6.1%}")
     lines.append(f"greedy answer  {same[outcome['same_answer']]}: {outcome['answer']!r}")
+    if outcome["compile_cache"]:
+        lines.append(f"compile cache  {outcome['compile_cache']}")
     if outcome["old_processes_alive"]:
         lines.append(f"old processes  still alive: {outcome['old_processes_alive']}")
     lines += [f"{name:<14} {outcome[name]}" for name in ("error", "sentence") if outcome[name]]
     return "\n".join(lines) + "\n"
+
+
+def _compile_cache(start: Start) -> str | None:
+    """What was wrong with compiled code in this start, and was built anew."""
+    mark = start.evidence.mark("compile-cache")
+    return None if mark is None else f"{mark.fields.get('state')}: {mark.fields.get('sentence')}"
+
+
+def _shown_phases(phases: Sequence[Mapping[str, Any]]) -> list[tuple[str, float]]:
+    """Those that a person can feel, in order."""
+    return [
+        (phase["name"], phase["seconds"])
+        for phase in phases
+        if phase["seconds"] >= _SHOWN_SECONDS and phase["name"] != UNATTRIBUTED
+    ]
 
 
 def answer_now(project: Project, settings: Remembered) -> str | None:

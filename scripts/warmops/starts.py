@@ -193,8 +193,7 @@ def renew_engine(project: Project) -> bool:
     engine, cache = project.container(ENGINE), project.container(WEIGHT_CACHE)
     if engine is None or not engine.running:
         return False
-    shares = project.host_cache is not None or (cache is not None and _shares_namespace(engine, cache))
-    if not shares:
+    if project.host_cache is None and not (cache is not None and _shares_namespace(engine, cache)):
         return False
     told = project.docker.execute(
         engine.id, "warmstack-engine-restart", check=False, quiet=False, timeout_seconds=RENEW_SECONDS

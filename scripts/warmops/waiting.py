@@ -28,9 +28,9 @@ _STEPS = (
     ("ready", "ready"),
     ("weights", "weights are there, warming up"),
     ("load-begins", "loading weights"),
-    ("imported", "setting up"),
-    ("serve", "importing vLLM"),
-    ("weight-cache-ready", "weight cache is ready"),
+    ("engine-process", "setting up"),
+    ("serve", "starting vLLM"),
+    ("weight-cache-ready", "importing vLLM"),
     ("engine-start", "waiting for the weight cache"),
 )
 

@@ -32,6 +32,7 @@ class Program:
         self.process = process
         self.marks: list[dict[str, Any]] = []
         self.lines: list[str] = []
+        self.status_port = 0
         self._thread = threading.Thread(target=self._read)
         self._thread.start()
 
@@ -142,6 +143,7 @@ def engine(
         "WARMSTACK_HANG_SECONDS": "0",
         "WARMSTACK_MAX_RESTARTS": "2",
         "WARMSTACK_ENGINE_SOCKET": str(folder / "engine.sock"),
+        "WARMSTACK_ENGINE_STATUS_PORT": str(free_port()),
         "WARMSTACK_CARE_SECONDS": "0.5",
         "WARMSTACK_IMPORTS_LIST": str(folder / "imports.json"),
     } | changes
@@ -150,6 +152,7 @@ def engine(
         supervisor(path, shown),
         program("warmstack_engine", arguments, environment, folder, wish) as running,
     ):
+        running.status_port = int(environment["WARMSTACK_ENGINE_STATUS_PORT"])
         yield running
 
 

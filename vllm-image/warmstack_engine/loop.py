@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from warmstack_engine.arguments import without_weight_cache
+from warmstack_engine.compile_cache import CompileCache
 from warmstack_engine.control import RestartAsked
+from warmstack_engine.ledger import Ledger
 from warmstack_engine.log_reading import LogReading, MissLine
 from warmstack_engine.nurse import Nurse, NurseryState, Nursling
 from warmstack_engine.pids import NotPossibleError, collides, move_past
@@ -69,8 +71,14 @@ class Engine:
         self._inbox = inbox
         self._command = command
         self._nurse = Nurse(inbox, wanted=settings.nursery, list_path=settings.imports_list)
+        self.ledger = Ledger()
+        self._compiled = CompileCache(folders=settings.compile_folders)
         self._attempt = 0
         self._care_at = 0.0
+
+    @property
+    def nursery(self) -> NurseryState:
+        return self._nurse.state
 
     def run(self) -> int:
         """Until it is asked to stop (0), or gave up and is then asked to stop (1)."""
@@ -96,6 +104,8 @@ class Engine:
         while True:
             self._attempt += 1
             emit("engine-start", attempt=self._attempt)
+            if sentence := self._compiled.set_aside():
+                emit("compile-cache", state="set-aside", sentence=sentence)
             end = self._one_start()
             tries.succeeded() if end.was_ready else tries.failed()
             if tries.exhausted:
@@ -152,7 +162,9 @@ class Engine:
         if collides(child.pid, ranks):
             return self._end_collision(child)
         reading = LogReading()
-        reader = threading.Thread(target=pass_on, args=(child.output, _marking(reading)), daemon=True)
+        reader = threading.Thread(
+            target=pass_on, args=(child.output, _marking(reading, self.ledger, self._compiled)), daemon=True
+        )
         reader.start()
         stop_watching = threading.Event()
         watcher = (child.pid, self._settings.port, self._settings.hang_seconds, self._inbox, stop_watching)
@@ -163,6 +175,8 @@ class Engine:
             stop_watching.set()
         left = self._remove_leftovers()
         reader.join(READ_REST_SECONDS)  # the last writer is gone by now: its last lines say why
+        if not ready and not reading.refusal():
+            self._compiled.failed()
         return _report_end(child, reading, ready=ready, hung=hung, left=left)
 
     def _end_collision(self, child: Process) -> End:
@@ -182,6 +196,7 @@ class Engine:
                 if miss := reading.unexplained_fallback():
                     _emit_miss(miss)
                 emit("ready")
+                self._compiled.succeeded()
             elif isinstance(event, Hung) and event.pid == child.pid:
                 hung = event.sentence
                 child.send(signal.SIGKILL)
@@ -263,10 +278,13 @@ def _report_end(child: Process, reading: LogReading, *, ready: bool, hung: str |
     return End(was_ready=ready, sentence=sentence)
 
 
-def _marking(reading: LogReading) -> Callable[[str], None]:
-    """Reads a line, and marks a fallback right behind the line that proves it."""
+def _marking(reading: LogReading, ledger: Ledger, compiled: CompileCache) -> Callable[[str], None]:
+    """Reads a line, and marks what it proves right behind it."""
 
     def read(line: str) -> None:
+        ledger.line(line, time.time())
+        if sentence := compiled.read(line):
+            emit("compile-cache", state="rebuilt", sentence=sentence)
         if miss := reading.feed(line):
             _emit_miss(miss)
 

@@ -22,7 +22,15 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from warmstack_engine.late_imports import Recorder, read_record
-from warmstack_engine.preimport import SEEDS, UnfitError, import_ahead, read_list, why_unfit, write_list
+from warmstack_engine.preimport import (
+    SEEDS,
+    UnfitError,
+    import_ahead,
+    read_list,
+    try_out,
+    why_unfit,
+    write_list,
+)
 from warmstack_shared.openmp import end_openmp_threads
 
 MESSAGE_BYTES = 1 << 20
@@ -49,6 +57,8 @@ class Nursery:
             self._import(SEEDS)
             self._import(read_list(self._list_path).learned)
             self._settle()
+            if why := why_unfit(thorough=True):
+                raise UnfitError(why)
             self._say(event="ready", seconds=round(time.monotonic() - started, 3), modules=len(sys.modules))
             return self._serve()
         except UnfitError as error:
@@ -74,10 +84,12 @@ class Nursery:
     def _learn(self, record: int) -> None:
         """Import what an engine had to import by itself, and remember it for the next container."""
         started = time.monotonic()
-        imported = self._import(tuple(read_record(record)))
+        before = read_list(self._list_path)
+        after = try_out(read_record(record), before)
         os.close(record)
-        if imported:
-            write_list(self._list_path, read_list(self._list_path).with_learned(imported))
+        if after != before:
+            write_list(self._list_path, after)
+        imported = import_ahead(after.learned, after.unfit)
         self._settle()
         self._say(event="learned", seconds=round(time.monotonic() - started, 3), modules=len(imported))
 

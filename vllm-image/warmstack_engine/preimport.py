@@ -28,6 +28,7 @@ SEEDS = (
 )
 _CUDA_DEVICE = "/dev/nvidia-uvm"  # opened when the driver is initialised; NVML alone does not open it
 _MOST_MODULES = 20_000
+_MOST_TRIALS = 10
 
 
 class UnfitError(Exception):
@@ -71,9 +72,10 @@ def write_list(path: Path, modules: ModuleList) -> None:
         part.replace(path)
 
 
-def import_ahead(names: Iterable[str], unfit: Iterable[str]) -> list[str]:
+def import_ahead(names: Iterable[str], unfit: Iterable[str], *, thorough: bool = False) -> list[str]:
     """Import what is not there yet; returns what was imported. Raises `UnfitError` after the first that
-    spoils this process. A module that can't be imported is left to whoever needs it.
+    spoils this process (`thorough`: see `why_unfit`). A module that can't be imported is left to those who
+    need it.
     """
     refused, imported = set(unfit), []
     for name in names:
@@ -84,14 +86,52 @@ def import_ahead(names: Iterable[str], unfit: Iterable[str]) -> list[str]:
         except Exception:
             continue  # vLLM tries many an optional package itself
         finally:
-            if why := why_unfit():
+            if why := why_unfit(thorough=thorough):
                 raise UnfitError(why, name)
         imported.append(name)
     return imported
 
 
-def why_unfit() -> str | None:
-    """Why this process must not be forked; None when it may."""
+def try_out(names: Iterable[str], modules: ModuleList) -> ModuleList:
+    """Import new names in children of this process, which pay for it when one spoils its process.
+
+    Returns the list with those that are fit, and with those that are not.
+    """
+    left = [name for name in names if name not in sys.modules and name not in modules.unfit]
+    for _ in range(_MOST_TRIALS):
+        good, bad = _trial(left, modules.unfit)
+        modules = modules.with_learned(good)
+        if bad is None:
+            return modules
+        modules = modules.with_unfit(bad)
+        left = left[left.index(bad) + 1 :]
+    return modules
+
+
+def _trial(names: list[str], unfit: tuple[str, ...]) -> tuple[list[str], str | None]:
+    """What one child could import, and the name at which it ended early."""
+    read_end, write_end = os.pipe()
+    child = os.fork()
+    if child == 0:
+        code = 1
+        with contextlib.suppress(BaseException):
+            for name in names:
+                os.write(write_end, f"? {name}\n".encode())
+                if import_ahead([name], unfit, thorough=True):
+                    os.write(write_end, f"+ {name}\n".encode())
+            code = 0
+        os._exit(code)
+    os.close(write_end)
+    with os.fdopen(read_end) as pipe:
+        told = [line.split() for line in pipe]
+    ended_well = os.waitpid(child, 0)[1] == 0
+    asked = [name for sign, name in told if sign == "?"]
+    good = [name for sign, name in told if sign == "+"]
+    return good, None if ended_well or not asked else asked[-1]
+
+
+def why_unfit(*, thorough: bool = False) -> str | None:
+    """Why this process must not be forked; None when it may. `thorough`: ask a forked child, 20 ms."""
     others = [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()]
     if others:
         return f"there are threads: {', '.join(others)}"
@@ -99,7 +139,20 @@ def why_unfit() -> str | None:
         return "there is a child process"
     if _cuda_is_initialised() or _holds(_CUDA_DEVICE):
         return "CUDA is initialised"
+    if thorough and _child_has_no_cuda():
+        return "a forked process can't use CUDA"
     return None
+
+
+def _child_has_no_cuda() -> bool:
+    """torch keeps CUDA from a child once its parent has counted devices by CUDA and not by NVML."""
+    cuda: Any = getattr(sys.modules.get("torch"), "cuda", None)
+    if not hasattr(cuda, "_is_in_bad_fork"):
+        return False
+    child = os.fork()
+    if child == 0:
+        os._exit(int(bool(cuda._is_in_bad_fork())))
+    return os.waitpid(child, 0)[1] != 0
 
 
 def _cuda_is_initialised() -> bool:

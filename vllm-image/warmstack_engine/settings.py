@@ -27,7 +27,9 @@ class Settings:
     nursery: bool  # engines are forked from a process that has imported vLLM
     imports_list: Path  # what it has learned to import
     care_seconds: float  # between two looks at what the nursery could learn from an engine that serves
+    compile_folders: tuple[Path, ...]  # caches of compiled code, which may be set aside
     control_socket: str
+    status_port: int
     port: int
     serve: tuple[str, ...]  # arguments of `vllm serve`
 
@@ -48,9 +50,21 @@ def read_settings(environment: Mapping[str, str], arguments: list[str]) -> Setti
         care_seconds=float(environment.get("WARMSTACK_CARE_SECONDS", "10")),
         imports_list=Path(environment.get("WARMSTACK_IMPORTS_LIST", "/cache/warmstack/imports.json")),
         control_socket=environment.get("WARMSTACK_ENGINE_SOCKET", "/tmp/warmstack-engine.sock"),
+        compile_folders=_compile_folders(environment),
+        status_port=int(environment.get("WARMSTACK_ENGINE_STATUS_PORT", "8902")),
         port=_port(arguments),
         serve=tuple(arguments),
     )
+
+
+def _compile_folders(environment: Mapping[str, str]) -> tuple[Path, ...]:
+    places = (
+        ("VLLM_CACHE_ROOT", "torch_compile_cache"),
+        ("TORCHINDUCTOR_CACHE_DIR", ""),
+        ("TRITON_CACHE_DIR", ""),
+        ("FLASHINFER_WORKSPACE_BASE", ".cache/flashinfer"),
+    )
+    return tuple(Path(environment[name]) / below for name, below in places if environment.get(name))
 
 
 def _text(environment: Mapping[str, str], name: str) -> str:

@@ -7,10 +7,12 @@ import json
 import os
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 PREFIX = "warmstack: "
 _one_writer = threading.Lock()
+_listeners: list[Callable[[str, float], None]] = []
 
 
 def mark_line(event: str, now: float, fields: dict[str, Any]) -> str:
@@ -19,7 +21,15 @@ def mark_line(event: str, now: float, fields: dict[str, Any]) -> str:
 
 
 def emit(event: str, **fields: Any) -> None:
-    write_whole(1, (mark_line(event, time.time(), fields) + "\n").encode())
+    now = time.time()
+    write_whole(1, (mark_line(event, now, fields) + "\n").encode())
+    for listener in _listeners:
+        listener(event, now)
+
+
+def listen(listener: Callable[[str, float], None]) -> None:
+    """Call `listener` with the name and the unix second of each mark of this process."""
+    _listeners.append(listener)
 
 
 def write_whole(target: int, text: bytes) -> None:

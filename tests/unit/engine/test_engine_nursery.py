@@ -17,6 +17,7 @@ import pytest
 from support.pid_one import CODE, ROOT, Program, engine
 from warmstack_engine.late_imports import Recorder, make_record, read_record
 from warmstack_engine.preimport import ModuleList, read_list, write_list
+from warmstack_shared.local_http import get_tcp
 from warmstack_shared.processes import all_pids, command_of, parents
 
 IMPORTED = "importing the fake vLLM"
@@ -54,6 +55,9 @@ def test_an_engine_is_forked_and_belongs_to_pid_one(tmp_path: Path) -> None:
         assert serve["pid"] > running.wait_for("pids-moved")["past"]
         assert "hello" in running.lines
         assert os.getsid(serve["pid"]) == serve["pid"], "a session of its own"
+        metrics = get_tcp(running.status_port, "/metrics", 5).body.decode()
+        assert 'warmstack_engine_nursery{state="ready"} 1' in metrics
+        assert 'warmstack_engine_start_phase_seconds{phase="wait for nursery"}' in metrics
         assert running.end() == 0
         assert running.below() == []
 
@@ -88,7 +92,8 @@ def test_a_killed_engine_comes_back_out_of_the_nursery(tmp_path: Path) -> None:
 
 
 def test_without_its_nursery_an_engine_starts_from_the_command_line(tmp_path: Path) -> None:
-    with engine(tmp_path, {}, WARMSTACK_NURSERY="on") as running:
+    late = {"WARMSTACK_NURSERY": "on", "WARMSTACK_CARE_SECONDS": "600"}
+    with engine(tmp_path, {}, **late) as running:
         running.wait_for("ready")
         kill(nursery_pid(running))
         running.wait_for("nursery", state="gone")
@@ -97,10 +102,16 @@ def test_without_its_nursery_an_engine_starts_from_the_command_line(tmp_path: Pa
         serve = running.wait_for("serve", count=2)
         assert serve["nursery"] is False
         assert "vllm.py serve" in command_of(serve["pid"])
-        # It is made anew while the engine serves, and the next one comes out of it.
-        running.wait_for("nursery", count=2, state="ready", seconds=30)
+
+
+def test_a_nursery_that_is_gone_is_made_anew_while_the_engine_serves(tmp_path: Path) -> None:
+    with engine(tmp_path, {}, WARMSTACK_NURSERY="on") as running:
+        running.wait_for("ready")
+        kill(nursery_pid(running))
+        running.wait_for("nursery", count=2, state="ready")
+        assert running.events().count("engine-start") == 1
         assert ask_restart(tmp_path).returncode == 0
-        assert running.wait_for("serve", count=3)["nursery"] is True
+        assert running.wait_for("serve", count=2)["nursery"] is True
 
 
 def test_a_vllm_that_cannot_be_imported_is_said_by_vllm_itself(tmp_path: Path) -> None:
@@ -175,6 +186,8 @@ SPOILT = {
     "a child process": "import subprocess\nPROCESS = subprocess.Popen(['true'])\n",
     "CUDA": "import sys, types\nsys.modules['torch'] = types.SimpleNamespace(cuda=types.SimpleNamespace("
     "is_initialized=lambda: True))\n",
+    "can't use CUDA": "import os, sys, types\nHERE = os.getpid()\nsys.modules['torch'] = "
+    "types.SimpleNamespace(cuda=types.SimpleNamespace(_is_in_bad_fork=lambda: os.getpid() != HERE))\n",
 }
 
 
@@ -186,7 +199,7 @@ def test_what_spoils_a_process_is_named_and_then_left_out(tmp_path: Path, what: 
     code = (
         "from warmstack_engine.preimport import UnfitError, import_ahead\n"
         f"print(import_ahead({names}, ['unfit_one']))\n"
-        f"try: import_ahead({names}, [])\n"
+        f"try: import_ahead({names}, [], thorough=True)\n"
         "except UnfitError as error: print(error.module, '|', error)\n"
     )
     told = subprocess.run(
@@ -201,6 +214,35 @@ def test_what_spoils_a_process_is_named_and_then_left_out(tmp_path: Path, what: 
     assert first == "['fit_one']"
     assert second.startswith("unfit_one | after the import of unfit_one ")
     assert what.split()[-1].lower() in second.lower()
+
+
+def test_new_modules_are_tried_out_where_they_can_spoil_nothing(tmp_path: Path) -> None:
+    for name, text in (
+        ("fit_one", ""),
+        ("fit_two", ""),
+        ("spoils", SPOILT["a thread"]),
+        ("dies", "import os\nos.abort()"),
+    ):
+        (tmp_path / f"{name}.py").write_text(text)
+    code = (
+        "import sys\n"
+        "from warmstack_engine.preimport import ModuleList, try_out, why_unfit\n"
+        "names = ['fit_one', 'spoils', 'no_such_module', 'dies', 'fit_two']\n"
+        "print(try_out(names, ModuleList(learned=('old',))))\n"
+        "print(why_unfit(), {*names} & {*sys.modules})\n"
+    )
+    told = subprocess.run(
+        [sys.executable, "-c", code],
+        env={"PYTHONPATH": os.pathsep.join((CODE, str(tmp_path))), "PATH": os.environ["PATH"]},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert told.stdout.splitlines() == [
+        "ModuleList(learned=('old', 'fit_one', 'fit_two'), unfit=('spoils', 'dies'))",
+        "None set()",
+    ], told.stderr
 
 
 def test_only_real_imports_are_recorded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,9 +13,10 @@ import pytest
 
 from warmops.drill_plan import Finding
 from warmops.evidence import Mark, StartEvidence
-from warmops.phases import Phase
-from warmops.report import SCHEMA_FILE, Bench, Report, Run, medians, to_json, write_json
-from warmops.report_html import render_html, render_svg
+from warmops.phases import PHASE_NAMES, UNATTRIBUTED, Phase
+from warmops.report import SCHEMA_FILE, Bench, Report, Run, Series, medians, to_json, write_json
+from warmops.report_html import render_html
+from warmops.report_svg import COLOURS, render_picture, render_svg
 
 GOOD = Finding(name="engine start", expected="hit", found="hit", ok=True)
 BAD = Finding(name="greedy answer", expected="same", found="'<Paris>' became 'Berlin'", ok=False)
@@ -43,7 +44,14 @@ REPORT = Report(
     host={"cores": 2},
     runs=(RUN,),
 )
-BENCH = Bench(page_cache="warm", stock_seconds=(18.0, 16.0, 17.0), warm_seconds=(8.5, 8.0), same_answer=True)
+BENCH = Bench(
+    page_cache="warm",
+    series=(
+        Series(kind="stock", title="stock <vllm>", seconds=(18.0, 16.0, 17.0)),
+        Series(kind="restart", title="make restart", seconds=(8.5, 8.0)),
+    ),
+    same_answer=True,
+)
 
 
 @pytest.mark.parametrize(
@@ -63,7 +71,7 @@ def test_report_keeps_to_its_schema(report: Report, tmp_path: Path) -> None:
 
 def test_schema_refuses_another_version() -> None:
     with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate({**to_json(REPORT), "schema": 2}, json.loads(SCHEMA_FILE.read_text()))
+        jsonschema.validate({**to_json(REPORT), "schema": 1}, json.loads(SCHEMA_FILE.read_text()))
 
 
 def test_one_failed_expectation_fails_the_report() -> None:
@@ -75,7 +83,7 @@ def test_one_failed_expectation_fails_the_report() -> None:
 def test_medians_and_ratio() -> None:
     runs = [replace(RUN, seconds={"ready": value}) for value in (3.0, 1.0, 2.0)]
     assert medians(runs) == {"ready": 2.0}
-    assert BENCH.ratio == pytest.approx(17.0 / 8.25)
+    assert [BENCH.of_first(one) for one in BENCH.series] == [1.0, pytest.approx(8.25 / 17.0)]
 
 
 def test_page_stands_alone_and_escapes() -> None:
@@ -90,3 +98,18 @@ def test_picture_is_xml_with_a_bar_for_each_phase() -> None:
     tree = ElementTree.fromstring(render_svg((RUN, replace(RUN, repetition=2, phases=()))))
     names = [title.text for title in tree.iter("{http://www.w3.org/2000/svg}title")]
     assert names == ["imports: 6.500 s", "unattributed: 2.000 s"]
+
+
+def test_every_phase_has_a_colour_of_its_own() -> None:
+    assert set(COLOURS) == {*PHASE_NAMES, UNATTRIBUTED}
+    assert len(set(COLOURS.values())) == len(COLOURS)
+
+
+def test_a_picture_that_stands_alone_has_titles_and_a_legend_of_what_can_be_seen() -> None:
+    short = Phase(name="listen", begin=8.5, seconds=0.001)
+    runs = [replace(RUN, kind=one.kind, phases=(*RUN.phases, short)) for one in BENCH.series]
+    tree = ElementTree.fromstring(render_picture(runs, {one.kind: one.title for one in BENCH.series}))
+    texts = [text.text for text in tree.iter("{http://www.w3.org/2000/svg}text")]
+    assert texts.count("stock <vllm>") == texts.count("make restart") == 1
+    assert {"imports", "unattributed"} <= set(texts)
+    assert "listen" not in texts

@@ -1,4 +1,4 @@
-"""Advice for each state that is not right, what a restart says, and the stock engine of the bench."""
+"""Advice for each state that is not right, and what a restart says."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from warmops.answers import Answer
-from warmops.bench import stock_config
 from warmops.changes import Container
 from warmops.evidence import Mark, StartEvidence
 from warmops.restart import as_text, describe
@@ -170,24 +169,6 @@ def test_a_restart_for_people() -> None:
     assert "hit" in text
     assert "303 tensors, 256 MiB" in text
     assert "after 15.00 s" in text
+    assert "old engine stops         1.00 s" in text
+    assert "unattributed            " in text
     assert "the same as before: 'Paris.'" in text
-
-
-def test_the_stock_engine_has_nothing_of_a_fast_start() -> None:
-    engine = {
-        "image": "i",
-        "command": ["/hub/m", "--load-format=ipc_cache", "--model-loader-extra-config={}", "--port=8000"],
-        "ipc": "service:weight-cache",
-        "depends_on": {"weight-cache": {}},
-        "volumes": [{"type": "volume", "source": "warmstack-hub", "target": "/hub"}],
-    }
-    config = {
-        "services": {"vllm": engine, "weight-cache": {}},
-        "volumes": {"warmstack-hub": {"name": "warmstack-hub"}},
-    }
-    stock = stock_config(config, "p")
-    service = stock["services"]["vllm-stock"]
-    assert service["command"] == ["/hub/m", "--port=8000"]
-    assert not {"ipc", "depends_on"} & service.keys()
-    assert service["networks"] == {"backend": {"aliases": ["vllm"]}}
-    assert stock["networks"]["backend"]["name"] == "p_backend"

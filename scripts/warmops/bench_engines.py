@@ -1,0 +1,158 @@
+"""The engines that `bench` compares with: stock `vllm serve`, and vLLM's own weight cache without our levers.
+
+In: the project's Compose file as Compose reads it. Out: containers under the engine's name in the network,
+one of which runs at a time. Refuses to know: what is made of their times.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from warmops.answers import Answer, is_ready
+from warmops.changes import ENGINE, WEIGHT_CACHE
+from warmops.docker import Compose
+from warmops.evidence import LogLine
+from warmops.project import Project, Remembered, log_line, unix_seconds
+from warmops.starts import POLL_SECONDS, EngineFailed, HeldRequest
+
+STOCK = "vllm-stock"
+PLAIN = "vllm-plain"
+_WEIGHT_CACHE_FLAGS = re.compile(r"^--(load-format|model-loader-extra-config)=")
+# How an engine's processes begin is vLLM's own choice in both.
+_LEVERS = ("VLLM_WORKER_MULTIPROC_METHOD", "VLLM_ENABLE_V1_MULTIPROCESSING", "WARMSTACK_NURSERY")
+_KEPT = (
+    "image",
+    "user",
+    "read_only",
+    "cap_drop",
+    "security_opt",
+    "environment",
+    "tmpfs",
+    "volumes",
+    "deploy",
+    "devices",
+    "network_mode",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OtherStart:
+    """One start. `moments` are unix seconds as in a `Start`; `lines` is the log since then."""
+
+    moments: Mapping[str, float]
+    answer: Answer | None
+    error: str | None
+    lines: tuple[LogLine, ...] = field(default=())
+
+
+@dataclass(frozen=True, kw_only=True)
+class OtherEngines:
+    """A Compose project beside the stack's own, removed when the comparison ends."""
+
+    project: Project
+    settings: Remembered
+    compose: Compose
+
+    @classmethod
+    def make(cls, project: Project, settings: Remembered) -> OtherEngines:
+        """Create the containers, not started; what an interrupted bench left behind is removed first."""
+        cache = project.container(WEIGHT_CACHE)
+        ipc = None if cache is None else f"container:{cache.id}"
+        file = project.folder / "bench.yaml"
+        config = bench_config(project.compose.config(), project.name, ipc=ipc)
+        file.write_text(json.dumps(config, indent=2), encoding="utf-8")
+        compose = project.docker.compose(
+            project=f"{project.name}-bench", file=file, project_directory=project.folder
+        )
+        compose.run("down", "--remove-orphans", quiet=True)
+        compose.run("up", "--no-start")
+        return cls(project=project, settings=settings, compose=compose)
+
+    def start(self, service: str) -> OtherStart:
+        """Start it while no engine lives, and measure until the first token of a request held meanwhile."""
+        moments = {"stopped": time.time()}
+        request = HeldRequest(self.settings, self.project.api_key())
+        request.start()
+        self.project.docker.run("start", self.container(service))
+        while request.is_alive():
+            if "ready" not in moments and is_ready(self.settings.gateway_url):
+                moments["ready"] = time.time()
+            request.join(POLL_SECONDS)
+        answer = request.result()
+        if answer is not None:
+            moments["first-token"] = answer.sent_at + answer.first_token_seconds
+            moments.setdefault("ready", moments["first-token"])
+        inspected = self.project.docker.inspect(self.container(service)) or {}
+        moments["container"] = unix_seconds(inspected["State"]["StartedAt"])
+        return OtherStart(
+            moments=moments,
+            answer=answer,
+            error=request.error,
+            lines=self._log(service, since=moments["stopped"]),
+        )
+
+    def stop(self, service: str) -> float:
+        """Seconds until it is gone."""
+        begun = time.monotonic()
+        self.project.docker.run("stop", self.container(service))
+        return time.monotonic() - begun
+
+    def container(self, service: str) -> str:
+        found = self.compose.container(service)
+        if found is None:
+            raise EngineFailed(f"the container of {service} is gone")
+        return found
+
+    def remove(self) -> None:
+        self.compose.run("down", "--remove-orphans", "--timeout", "30")
+
+    def _log(self, service: str, *, since: float) -> tuple[LogLine, ...]:
+        told = self.project.docker.capture(
+            "logs",
+            "--timestamps",
+            "--since",
+            f"{since:.6f}",
+            self.container(service),
+            merged=True,
+            check=False,
+        )
+        return tuple(log_line(line) for line in told.stdout.splitlines())
+
+
+def bench_config(config: Mapping[str, Any], project: str, *, ipc: str | None) -> dict[str, Any]:
+    """A Compose file with both engines, made from the stack's own: same image, flags and volumes.
+
+    `ipc`: the namespace of the weight cache's container; None: the engine's own, a weight cache of the host.
+    """
+    engine = config["services"][ENGINE]
+    stock = _common(engine) | {
+        "entrypoint": ["vllm", "serve"],
+        "command": [part for part in engine["command"] if not _WEIGHT_CACHE_FLAGS.match(part)],
+        "shm_size": config["services"].get(WEIGHT_CACHE, {}).get("shm_size", "1gb"),
+    }
+    # Our first process waits and moves process ids, which upstream leaves to whoever starts two containers.
+    plain = _common(engine) | {"command": engine["command"], "ipc": ipc or engine["ipc"]}
+    used = [mount["source"] for mount in engine.get("volumes", []) if mount["type"] == "volume"]
+    made = {
+        "services": {STOCK: stock, PLAIN: plain},
+        "volumes": {name: {"external": True, "name": config["volumes"][name]["name"]} for name in used},
+    }
+    if "network_mode" not in engine:  # an override's: then nobody resolves the engine's name in a network
+        made["networks"] = {"backend": {"external": True, "name": f"{project}_backend"}}
+    return made
+
+
+def _common(engine: Mapping[str, Any]) -> dict[str, Any]:
+    service = {name: engine[name] for name in _KEPT if name in engine}
+    variables = {name: value for name, value in engine["environment"].items() if name not in _LEVERS}
+    network = {} if "network_mode" in engine else {"networks": {"backend": {"aliases": [ENGINE]}}}
+    return service | {
+        **network,
+        "environment": variables,
+        "stop_grace_period": engine.get("stop_grace_period", "30s"),
+    }

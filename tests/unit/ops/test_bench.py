@@ -1,0 +1,90 @@
+"""The comparison: what the other engines are, what is judged, which starts the picture shows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from warmops.bench import TITLES, middle_runs, summarise
+from warmops.bench_engines import bench_config
+from warmops.evidence import StartEvidence
+from warmops.report import Run
+
+ENGINE: dict[str, Any] = {
+    "image": "i",
+    "command": ["/hub/m", "--load-format=ipc_cache", "--model-loader-extra-config={}", "--port=8000"],
+    "environment": {
+        "WARMSTACK_NURSERY": "on",
+        "VLLM_WORKER_MULTIPROC_METHOD": "fork",
+        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+        "HF_HUB_OFFLINE": "1",
+    },
+    "ipc": "service:weight-cache",
+    "depends_on": {"weight-cache": {}},
+    "volumes": [{"type": "volume", "source": "warmstack-hub", "target": "/hub"}],
+}
+CONFIG: dict[str, Any] = {
+    "services": {"vllm": ENGINE, "weight-cache": {"shm_size": "7"}},
+    "volumes": {"warmstack-hub": {"name": "warmstack-hub"}},
+}
+
+
+def test_the_other_engines_have_none_of_our_levers() -> None:
+    made = bench_config(CONFIG, "p", ipc="container:wc")
+    stock, plain = made["services"]["vllm-stock"], made["services"]["vllm-plain"]
+    assert stock["command"] == ["/hub/m", "--port=8000"]
+    assert stock["entrypoint"] == ["vllm", "serve"]
+    assert stock["shm_size"] == "7"
+    assert plain["command"] == ENGINE["command"]
+    assert plain["ipc"] == "container:wc"
+    assert "entrypoint" not in plain
+    for service in (stock, plain):
+        assert service["environment"] == {"HF_HUB_OFFLINE": "1"}
+        assert service["networks"] == {"backend": {"aliases": ["vllm"]}}
+        assert "depends_on" not in service
+    assert made["networks"]["backend"]["name"] == "p_backend"
+
+
+def start(kind: str, seconds: float | None, repetition: int = 1, answer: str = "Paris.") -> Run:
+    return Run(
+        kind=kind,
+        repetition=repetition,
+        evidence=StartEvidence(outcome="hit"),
+        findings=(),
+        phases=(),
+        seconds={} if seconds is None else {"first token": seconds},
+        answer=answer,
+    )
+
+
+RUNS = [start(kind, at + n, n) for n in (3, 1, 2) for at, kind in enumerate(TITLES)]
+
+
+def test_each_kind_is_a_series_and_stock_is_what_they_are_measured_by() -> None:
+    bench = summarise(RUNS, "Paris.")
+    assert bench is not None
+    assert [one.kind for one in bench.series] == ["stock", "plain", "container", "restart"]
+    assert [one.median for one in bench.series] == [2, 3, 4, 5]
+    assert bench.of_first(bench.series[3]) == 2.5
+    assert bench.same_answer
+
+
+@pytest.mark.parametrize("expected", ["Berlin.", None])
+def test_another_answer_is_told(expected: str | None) -> None:
+    bench = summarise(RUNS, expected)
+    assert bench is not None
+    assert not bench.same_answer
+
+
+def test_a_kind_that_never_answered_makes_no_comparison() -> None:
+    assert (
+        summarise([replace(run, seconds={}) if run.kind == "plain" else run for run in RUNS], "Paris.")
+        is None
+    )
+
+
+def test_the_picture_shows_the_middle_start_of_each_kind() -> None:
+    assert [(run.kind, run.repetition) for run in middle_runs(RUNS)] == [(kind, 2) for kind in TITLES]
+    assert middle_runs([start("stock", None)]) == []
