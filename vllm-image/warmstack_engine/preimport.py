@@ -7,6 +7,7 @@ A forked child can't use CUDA that its parent has initialised, and has none of i
 """
 
 import contextlib
+import ctypes
 import importlib
 import json
 import os
@@ -26,7 +27,7 @@ SEEDS = (
     "vllm.v1.engine.async_llm",
     "vllm.v1.engine.core",
 )
-_CUDA_DEVICE = "/dev/nvidia-uvm"  # opened when the driver is initialised; NVML alone does not open it
+_NOT_INITIALISED = 3  # CUDA_ERROR_NOT_INITIALIZED of the driver API
 _MOST_MODULES = 20_000
 _MOST_TRIALS = 10
 
@@ -137,7 +138,7 @@ def why_unfit(*, thorough: bool = False) -> str | None:
         return f"there are threads: {', '.join(others)}"
     if _has_children():
         return "there is a child process"
-    if _cuda_is_initialised() or _holds(_CUDA_DEVICE):
+    if _cuda_is_initialised() or _driver_is_initialised():
         return "CUDA is initialised"
     if thorough and _child_has_no_cuda():
         return "a forked process can't use CUDA"
@@ -160,20 +161,25 @@ def _cuda_is_initialised() -> bool:
     return hasattr(cuda, "is_initialized") and bool(cuda.is_initialized())  # torch may be half imported
 
 
+def _driver_is_initialised() -> bool:
+    """Whether anything called cuInit here; a child could not use CUDA then.
+
+    The driver itself is asked. Device files tell nothing: NVML, which vLLM asks when it is imported, opens
+    /dev/nvidia-uvm too (seen with driver 580).
+    """
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return False  # no driver here
+    return bool(driver.cuDeviceGetCount(ctypes.byref(ctypes.c_int())) != _NOT_INITIALISED)
+
+
 def _has_children() -> bool:
     try:
         os.waitpid(-1, os.WNOHANG)
     except ChildProcessError:
         return False
     return True
-
-
-def _holds(device: str) -> bool:
-    for handle in Path("/proc/self/fd").iterdir():
-        with contextlib.suppress(OSError):
-            if handle.readlink() == Path(device):
-                return True
-    return False
 
 
 def _names(value: object) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from support.pid_one import CODE, ROOT, Program, engine
+from warmstack_engine import preimport
 from warmstack_engine.late_imports import Recorder, make_record, read_record
 from warmstack_engine.preimport import ModuleList, read_list, write_list
 from warmstack_shared.local_http import get_tcp
@@ -257,3 +258,27 @@ def test_only_real_imports_are_recorded(monkeypatch: pytest.MonkeyPatch) -> None
         importlib.import_module("no_such_module_at_all")
     assert read_record(record) == ["colorsys", "no_such_module_at_all"]
     os.close(record)
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"), [(3, None), (0, "CUDA is initialised"), (100, "CUDA is initialised"), (None, None)]
+)
+def test_the_driver_says_whether_it_was_initialised(
+    answer: int | None, why: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """3 is CUDA_ERROR_NOT_INITIALIZED; None: no driver is installed. (A real one: docs/measurements.)"""
+
+    class Driver:
+        def cuDeviceGetCount(self, count: object) -> int:
+            assert answer is not None
+            return answer
+
+    def load(name: str) -> Driver:
+        if answer is None:
+            raise OSError(name)
+        return Driver()
+
+    monkeypatch.setattr(preimport.ctypes, "CDLL", load)
+    monkeypatch.setattr(preimport, "_has_children", lambda: False)
+    monkeypatch.setattr(preimport.threading, "enumerate", lambda: [threading.main_thread()])
+    assert preimport.why_unfit() == why
