@@ -20,7 +20,9 @@ from warmops.console import failure, rich_console, say
 from warmops.evidence import LogLine, StartEvidence, classify_start
 from warmops.project import Project, Remembered
 
-_LOOK_SECONDS = 0.5
+_ASK_SECONDS = 0.25
+# Between two looks at containers and logs: several processes, for which an engine that starts has to wait.
+_LOOK_SECONDS = 1.5
 _MAX_CONTAINER_RESTARTS = 3
 # A start that makes no step for so long is reported, not waited for; a large model's load is one step.
 _PATIENCE_SECONDS = 3600.0
@@ -66,7 +68,8 @@ class Progress:
 def await_serving(project: Project, settings: Remembered) -> Answer:
     """Until the engine is ready and answers the reference question; raises UserError when it never will."""
     with Progress() as progress:
-        _await(lambda: _engine_is_ready(project, settings, progress), project)
+        look = _Pace(_LOOK_SECONDS)
+        _await(lambda: _engine_is_ready(project, settings, progress, look), project)
         progress.show("asking the model")
         key = project.api_key() if settings.needs_api_key else None
         try:
@@ -98,10 +101,26 @@ def describe_cache(status: dict[str, Any] | None) -> str:
     return str(status.get("state", "unknown")) + (f" ({reason})" if reason else "")
 
 
-def _engine_is_ready(project: Project, settings: Remembered, progress: Progress) -> bool:
+class _Pace:
+    """Says when so many seconds have gone since it last said so."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._next = 0.0
+
+    def due(self) -> bool:
+        if time.monotonic() < self._next:
+            return False
+        self._next = time.monotonic() + self._seconds
+        return True
+
+
+def _engine_is_ready(project: Project, settings: Remembered, progress: Progress, look: _Pace) -> bool:
     # Mostly one request is enough to see that a stack serves; docker is asked only when it does not.
     if not settings.standby and is_ready(settings.gateway_url):
         return True
+    if not look.due():
+        return False
     containers = {container.service: container for container in project.containers()}
     engines = ENGINES if settings.standby else (ENGINE,)
     wanted = engines if project.host_cache is not None else (WEIGHT_CACHE, *engines)
@@ -151,7 +170,7 @@ def _await(done: Callable[[], bool], project: Project) -> None:
         if time.monotonic() > deadline:
             hint = f"make status PROJECT={project.name}"
             raise failure(f"the stack was not ready within {_PATIENCE_SECONDS:.0f} s", hint, exit_code=1)
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(_ASK_SECONDS)
 
 
 def _cache_gave_up(project: Project, sentence: str, cache: Container | None) -> Exception:
