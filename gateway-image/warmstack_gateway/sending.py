@@ -129,11 +129,18 @@ async def _pass_stream(engine: Engine, answer: ClientResponse, asked: Asked) -> 
             break
         if not piece:
             break
-        if events := stream.feed(piece):
+        events = stream.feed(piece)
+        if stream.complaint is not None and not await engine.look():
+            # What an engine whose core has died says to whom it served is no sentence for a person.
+            events = stream.withdraw(events)
+            reason = "it said that something went wrong, and is not ready"
+        if events:
             if not response.prepared:
                 asked.begin()
                 await response.prepare(asked.came)
             await response.write(events)
+        if reason is not None:
+            break
     if not response.prepared:
         raise Dropped(reason or "the stream ended before its first event")
     if stream.finished:

@@ -27,17 +27,17 @@ class Dialect(Enum):
     MESSAGES = "messages"
 
 
-# Each of these alone is an end: the engine has said all it had to say.
+# How a line begins by which the engine has said all it had to say.
 _ENDS = {
-    Dialect.COMPLETIONS: (b"data: [DONE]", b"data:[DONE]", b'data: {"error"'),
-    Dialect.RESPONSES: (
-        b"event: response.completed",
-        b"event: response.failed",
-        b"event: response.incomplete",
-        b"event: error",
-        b"data: [DONE]",
-    ),
-    Dialect.MESSAGES: (b"event: message_stop", b"event: error", b"data: [DONE]"),
+    Dialect.COMPLETIONS: (b"data: [DONE]",),
+    Dialect.RESPONSES: (b"event: response.completed", b"event: response.incomplete", b"data: [DONE]"),
+    Dialect.MESSAGES: (b"event: message_stop", b"data: [DONE]"),
+}
+# And by which it says that something went wrong; an end as well.
+_COMPLAINTS = {
+    Dialect.COMPLETIONS: (b'data: {"error"',),
+    Dialect.RESPONSES: (b"event: response.failed", b"event: error"),
+    Dialect.MESSAGES: (b"event: error",),
 }
 
 
@@ -53,7 +53,9 @@ class EventStream:
 
     def __init__(self, dialect: Dialect) -> None:
         self._dialect = dialect
+        self.complaint: int | None = None  # where in what was fed last the engine's own error event begins
         self._ends = _ENDS[dialect]
+        self._complaints = _COMPLAINTS[dialect]
         self._pending = b""
         self._last = b""
         self._ended = False
@@ -71,6 +73,11 @@ class EventStream:
         if whole:
             self._read(whole)
         return whole
+
+    def withdraw(self, whole: bytes) -> bytes:
+        """What was fed last without the engine's complaint: it ends, and the stream counts as cut."""
+        self._ended = self._closed = False
+        return whole[: self.complaint]
 
     @property
     def finished(self) -> bool:
@@ -98,8 +105,9 @@ class EventStream:
 
     def _read(self, whole: bytes) -> None:
         self._last = whole
-        if any(mark in whole for mark in self._ends):
-            self._ended = self._ended or _starts_a_line(whole, self._ends)
+        self.complaint = _line_that_starts(whole, self._complaints)
+        if self.complaint is not None or _line_that_starts(whole, self._ends) is not None:
+            self._ended = True
         if self._dialect is Dialect.COMPLETIONS and not self._ended:
             self._follow_choices(whole)
 
@@ -128,9 +136,12 @@ def _end_with_returns(data: bytes) -> int:
     return at + 4 if at >= 0 else 0
 
 
-def _starts_a_line(whole: bytes, marks: tuple[bytes, ...]) -> bool:
-    """A mark inside a text is none: JSON has no raw line end, so only a line's start counts."""
-    return whole.startswith(marks) or any(b"\n" + mark in whole for mark in marks)
+def _line_that_starts(whole: bytes, marks: tuple[bytes, ...]) -> int | None:
+    """Where the first line with one of these starts. JSON has no raw line end, so none is inside a text."""
+    if whole.startswith(marks):
+        return 0
+    found = [at + 1 for mark in marks if (at := whole.find(b"\n" + mark)) >= 0]
+    return min(found) if found else None
 
 
 def _event(value: dict[str, Any], name: str | None = None) -> bytes:

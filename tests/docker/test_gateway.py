@@ -36,6 +36,11 @@ def connects(stack: Stack, service: str, host: str, port: int) -> bool:
     return False
 
 
+def route(stack: Stack, *words: str) -> dict[str, Any]:
+    """Ask or set which engine new requests go to, as the orchestration does it."""
+    return dict(json.loads(stack.compose("exec", "-T", "gateway", "warmstack-gateway-route", *words)))
+
+
 def process_of(stack: Stack, service: str, words: str) -> int:
     """Id on this host of the first process of a service whose command line has these words."""
     lines = docker("top", stack.container(service), "-o", "pid,args").splitlines()[1:]
@@ -82,22 +87,18 @@ def test_metrics_are_served_in_the_backend_network_alone(stack: Stack) -> None:
 
 
 def test_the_order_is_set_from_outside_and_outlives_the_container(stack: Stack) -> None:
-    def route(*words: str) -> dict[str, Any]:
-        command = ("exec", "-T", "gateway", "warmstack-gateway-route", *words)
-        return dict(json.loads(stack.compose(*command)))
-
-    state = route("show")
+    state = route(stack, "show")
     assert state["order"] == ["vllm", "vllm-surge"]
     assert [engine["ready"] for engine in state["engines"].values()] == [True, False]
     try:
-        assert route("set", "vllm-surge", "vllm")["order"] == ["vllm-surge", "vllm"]
+        assert route(stack, "set", "vllm-surge", "vllm")["order"] == ["vllm-surge", "vllm"]
         assert "Paris" in stack.ask()
         stack.compose("up", "--detach", "--no-deps", "--force-recreate", "gateway")
         stack.wait_ready(seconds=60)
-        assert route("show")["order"] == ["vllm-surge", "vllm"]
+        assert route(stack, "show")["order"] == ["vllm-surge", "vllm"]
         assert "Paris" in stack.ask()
     finally:
-        route("set", "vllm", "vllm-surge")
+        route(stack, "set", "vllm", "vllm-surge")
 
 
 def test_what_an_exec_leaves_behind_is_collected(stack: Stack) -> None:
@@ -140,8 +141,8 @@ def test_a_request_is_held_for_an_engine_that_comes_back_with_another_address(st
     stack.wait_ready()
 
 
-@pytest.mark.parametrize("title", ["VLLM::EngineCore", "vllm serve"])
-def test_a_stream_whose_engine_dies_ends_with_a_sentence(stack: Stack, title: str) -> None:
+@pytest.mark.parametrize("end", ["VLLM::EngineCore", "vllm serve", "restart"])
+def test_when_an_engine_ends_only_its_streams_end_and_each_with_a_sentence(stack: Stack, end: str) -> None:
     body = {
         "model": stack.model,
         "messages": [{"role": "user", "content": "Count."}],
@@ -150,15 +151,26 @@ def test_a_stream_whose_engine_dies_ends_with_a_sentence(stack: Stack, title: st
         "stream": True,
     }
     url = f"{stack.gateway_url}/v1/chat/completions"
-    with requests.post(url, json=body, stream=True, timeout=600) as answer:
+    with ThreadPoolExecutor() as pool, requests.post(url, json=body, stream=True, timeout=600) as answer:
         events = (line.removeprefix(b"data: ") for line in answer.iter_lines() if line.startswith(b"data: "))
-        for _ in range(3):
-            assert b'"choices"' in next(events)
-        os.kill(process_of(stack, "vllm", title), signal.SIGKILL)
-        *_, last = (event for event in events if event != b"[DONE]")
-    message = json.loads(last)["error"]["message"]
-    assert message.endswith("."), message
-    assert "Paris" in stack.ask(), "the next request is held for the next engine"
+        assert b'"choices"' in next(events)
+        plain = pool.submit(stack.ask, max_tokens=300, ignore_eos=True)
+        wait_until(
+            lambda: route(stack, "show")["engines"]["vllm"]["in_flight"],
+            wanted=lambda count: count == 2,
+            seconds=60,
+            what="the engine has both requests",
+        )
+        if end == "restart":
+            stack.compose("restart", "vllm")
+        else:
+            os.kill(process_of(stack, "vllm", end), signal.SIGKILL)
+        *_, last = events
+        error = json.loads(last)["error"]
+        assert (error["type"], error["code"]) == ("server_error", "engine_stopped"), error
+        assert error["message"].endswith("."), error
+        assert "Paris" in plain.result(), "an answer that had not begun comes from the next engine"
+    assert "Paris" in stack.ask()
 
 
 @pytest.mark.parametrize("secret", ["s3cret\n", "", None], ids=["key", "empty file", "no file"])

@@ -8,6 +8,7 @@ import http.client
 import json
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import pytest
@@ -181,6 +182,41 @@ def test_a_huge_answer_passes_whole(stage: Stage) -> None:
     answer = stage.gateway.ask("POST", CHAT, body=chat_body())
     assert answer.body == text
     assert answer.headers["Content-Length"] == str(len(text))
+
+
+COMPLAINT = b'data: {"error": {"message": "EngineCore encountered an issue.", "code": 500}}\n\n'
+
+
+@pytest.mark.parametrize("healthy", [True, False])
+@pytest.mark.parametrize("together", [True, False], ids=["one piece", "pieces"])
+def test_the_complaint_of_an_engine_that_ends_is_put_into_words(
+    stage: Stage, healthy: bool, together: bool
+) -> None:
+    def core_dies() -> None:
+        stage.engine.healthy = healthy
+
+    said: list[Step] = [framed(EVENT), framed(COMPLAINT), framed(DONE)]
+    if together:
+        said = [framed(EVENT + COMPLAINT + DONE)]
+    stage.play([core_dies, STREAM, *said, END])
+    try:
+        body = stream_of(stage.gateway)
+    finally:
+        stage.engine.healthy = True
+    assert body == (EVENT + COMPLAINT + DONE if healthy else EVENT + CUT)
+
+
+def test_a_complaint_before_anything_else_is_no_beginning(stage: Stage) -> None:
+    def core(alive: bool) -> Step:
+        return lambda: setattr(stage.engine, "healthy", alive)
+
+    stage.play([core(False), STREAM, framed(COMPLAINT), framed(DONE), END], GOOD)
+    with ThreadPoolExecutor() as pool:
+        waiting = pool.submit(stage.gateway.ask, "POST", CHAT, body=chat_body(stream=True))
+        wait_until(lambda: stage.gateway.route("show")["waiting"] == 1, seconds=5, what="it waits again")
+        stage.engine.healthy = True
+        assert waiting.result().body == GOOD_JSON
+    assert len(stage.engine.received) == 2
 
 
 @pytest.mark.parametrize("healthy", [True, False])
