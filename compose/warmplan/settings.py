@@ -241,7 +241,7 @@ KEYS: Final = (
     Key(
         name="engine.nursery",
         kind=Kind.BOOLEAN,
-        default=False,
+        default_text="true on `cpu`; false on `cuda`, where it was not tried yet",
         moves=Moves.NO,
         doc="Keep a process with vLLM imported in the engine's container, from which engines are forked.",
     ),
