@@ -55,6 +55,8 @@ def changes_engine_alone(changes: Changes) -> bool:
 
 def require_roll(project: Project, plan: Plan) -> None:
     """Look whether a roll can begin. Raises CannotRoll."""
+    if plan.unit is not None:
+        raise CannotRoll("a roll needs the weight cache in a container, and here the host runs it")
     if plan.budget.second == "none":
         raise CannotRoll("engine.roll is false, or a second engine does not fit beside the first")
     there = {container.service: container for container in project.containers()}
