@@ -87,7 +87,7 @@ images: ## build the images that are missing or changed (INSTALL_DOCKER)
 check: ## lint, formatting, types, and generated files up to date
 	@scripts/warm --test check
 
-test: ## run every test that needs no GPU, with all they need (LEVEL=unit for seconds; INSTALL_DOCKER)
+test: ## run the tests that need no GPU, with all they need (LEVEL=unit for seconds, =long for more; INSTALL_DOCKER)
 	@scripts/warm --test test $(call option,LEVEL,--level) $(docker)
 
 bench-cli: ## time the commands that only look: each under 1 s, else exit 1 (ENV PROJECT REPEAT)

@@ -1,7 +1,8 @@
 """Levels of the test suite, and the running stack that the docker and browser levels share.
 
 The folder of a test is its level: `unit` and `golden` need nothing, `docker` needs a Docker engine, `browser`
-needs Chromium as well, `gpu` an NVIDIA GPU. `--level all` runs every level that needs no GPU.
+needs Chromium as well, `long` what `docker` needs and more time, `gpu` an NVIDIA GPU. `--level all` runs
+every level but the last two.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ import pytest
 
 from support.stack import Stack, running_stack
 
-LEVELS = ("unit", "golden", "docker", "browser", "gpu")
-CHOICES = {"unit": ("unit", "golden"), "all": LEVELS[:-1], **{level: (level,) for level in LEVELS[1:]}}
+LEVELS = ("unit", "golden", "docker", "browser", "long", "gpu")
+CHOICES = {"unit": ("unit", "golden"), "all": LEVELS[:-2], **{level: (level,) for level in LEVELS[1:]}}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -34,7 +35,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=lambda item: LEVELS.index(level_of(item.path)))
     for item in items:
         level = level_of(item.path)
-        if level in ("docker", "browser", "gpu"):
+        if level in ("docker", "browser", "long", "gpu"):
             item.add_marker(level)
         if level not in wanted:
             item.add_marker(pytest.mark.skip(reason=f"give --level {level} (or all) to run this"))

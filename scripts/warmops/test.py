@@ -18,13 +18,13 @@ from warmops.host import ensure_docker
 from warmops.images import ensure_images
 from warmops.pins import REPOSITORY
 
-LEVELS = ("unit", "docker", "browser", "gpu", "all")
+LEVELS = ("unit", "docker", "browser", "long", "gpu", "all")
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--level", choices=LEVELS, default="all", help="all: every level that needs no GPU (all)"
+        "--level", choices=LEVELS, default="all", help="all: every level but long and gpu (all)"
     )
     parser.add_argument(
         "--install-docker", choices=("yes", "no"), default="yes", help="install what is missing"
@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    if arguments.level in ("docker", "browser", "all"):
+    if arguments.level in ("docker", "browser", "long", "all"):
         ensure_docker(install=arguments.install_docker == "yes")
         ensure_images(Docker(), "cpu")
     if arguments.level in ("browser", "all"):
