@@ -30,13 +30,14 @@ from warmops.starts import Recycling, Start, measure_start, recycling, start_eng
 from warmops.target import add_target, find_target
 from warmops.waiting import await_serving
 
-PAGE_CACHE = "warm: never dropped, and one start of each kind that is not counted read the checkpoint before"
+PAGE_CACHE = "warm: never dropped, and one stock start that is not counted read the checkpoint before"
 TITLES = {
     "stock": "stock vllm serve from disk, vLLM's defaults",
     "plain": "ipc_cache with vLLM's defaults, new container",
     "container": "this stack, new start of its container",
     "restart": "this stack, make restart",
 }
+_TOLD_PHASES = 3
 _FROM_DISK = re.compile(r"Loading weights took")
 
 
@@ -68,13 +69,12 @@ def _bench(project: Project, settings: Remembered, arguments: argparse.Namespace
     stop_engine(project)
     others = OtherEngines.make(project, settings)
     try:
-        for repetition in range(arguments.repeat + 1):
-            if repetition == 0:
-                heading("one start of each kind that is not counted")
-            else:
-                heading(f"start {repetition} of {arguments.repeat} of each kind")
-            measured = _one_of_each(project, settings, others, kinds, repetition, expected)
-            runs += measured if repetition else []
+        heading("one stock start that is not counted, so that the page cache is warm")
+        others.start(STOCK)
+        others.stop(STOCK)
+        for repetition in range(1, arguments.repeat + 1):
+            heading(f"start {repetition} of {arguments.repeat} of each kind")
+            runs += _one_of_each(project, settings, others, kinds, repetition, expected)
     finally:
         others.remove()
         start_engine(project)
@@ -126,14 +126,15 @@ def _one_of_each(
         if kind not in kinds:
             continue
         start = others.start(service)
-        say(f"{kind}: {_told(start)}")
         memory = {service: memory_bytes(project.docker, others.container(service))}
         stop_seconds = others.stop(service)
         runs.append(_other_run(kind, start, memory, stop_seconds, settings, repetition, expected))
+        say(_told(runs[-1], start.error))
     container = Recycling(take_away=lambda: None, bring_back=lambda: start_engine(project))
     for kind, way in (("container", container), ("restart", recycling(project))):
-        runs.append(_own_run(project, kind, measure_start(project, settings, way), repetition, expected))
-        say(f"{kind}: first token after {runs[-1].seconds.get('first token', 0):.2f} s")
+        own = measure_start(project, settings, way)
+        runs.append(_own_run(project, kind, own, repetition, expected))
+        say(_told(runs[-1], own.error))
     stop_engine(project)
     return runs
 
@@ -194,10 +195,13 @@ def _since_stopped(moments: Mapping[str, float]) -> dict[str, float]:
     return {name: moments[key] - begun for key, name in names.items() if key in moments}
 
 
-def _told(start: OtherStart) -> str:
-    if start.answer is None:
-        return f"no answer: {start.error}"
-    return f"first token after {start.moments['first-token'] - start.moments['stopped']:.2f} s"
+def _told(run: Run, error: str | None) -> str:
+    """One line while the others still start: the time, and what took most of it."""
+    if "first token" not in run.seconds:
+        return f"{run.kind}: no answer: {error}"
+    longest = sorted(run.phases, key=lambda phase: -phase.seconds)[:_TOLD_PHASES]
+    where = ", ".join(f"{phase.name} {phase.seconds:.1f}" for phase in longest)
+    return f"{run.kind}: first token after {run.seconds['first token']:.2f} s ({where})"
 
 
 def _hit(evidence: StartEvidence) -> Finding:
