@@ -49,7 +49,8 @@ def test_every_drill_passes_with_evidence(stack: Stack) -> None:
     assert len({run["answer"] for run in report["runs"]}) == 1
     for run in report["runs"]:
         names = [phase["name"] for phase in run["phases"]]
-        assert {"imports", "load or map weights", "first token"} <= set(names), names
+        assert {"imports", "weights", "first token"} <= set(names), names
+        assert "unattributed" not in names, names
         assert run["seconds"]["first token"] >= run["seconds"]["ready"] - 1
         assert run["memory_bytes"]["weight-cache"] > 0
     folder = newest_report(stack)
