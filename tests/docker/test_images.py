@@ -14,7 +14,7 @@ IMAGES = describe_images("cpu", read_pins())
 ENTRY_POINTS = {
     "warmstack/vllm": ["warmstack-engine"],
     "warmstack/weight-cache": ["warmstack-supervisor"],
-    "warmstack/gateway": ["caddy", "run", "--config", "/etc/caddy/Caddyfile", "--adapter", "caddyfile"],
+    "warmstack/gateway": ["warmstack-gateway"],
     "warmstack/open-webui": ["warmstack-webui"],
 }
 STARTED = [image.tag for image in IMAGES if image.tag.split(":")[0] in ENTRY_POINTS]
