@@ -15,13 +15,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from warmops.changes import ENGINE, Container
+from warmops.changes import ENGINE, ENGINES, Container
 from warmops.console import failure, say
 from warmops.load_plan import EVENTS, Band, EventSeen
 from warmops.load_request import now
-from warmops.processes import below_first, kill_by_id, processes
+from warmops.processes import engine_tree, kill_by_id
 from warmops.project import Project, Remembered
-from warmops.second_engine import SURGE, SecondEngine
+from warmops.route import Route, show_route
+from warmops.second_engine import SecondEngine
 from warmops.starts import START_SECONDS, EngineFailed
 
 _LOOK_SECONDS = 1.0
@@ -33,15 +34,16 @@ def require_event(event: str, project: Project) -> None:
     """Raises UserError (exit code 2) when there is no such event, or this stack cannot have it."""
     if event not in EVENTS:
         raise failure(f"there is no event {event}", f"one of {', '.join(EVENTS)}", exit_code=2)
-    if event == "roll" and not _is_command("roll"):
-        raise failure("this version has no command roll", "try EVENT=restart", exit_code=2)
-    standby = project.container(SURGE)
-    if event == "standby-kill" and (standby is None or not standby.running):
+    if event == "standby-kill" and not _both_ready(show_route(project)):
         raise failure(
-            f"{project.name} has no standby to take over",
+            f"{project.name} has no second engine that is ready to take over",
             "set `engine.standby: true` in environment.yaml, then make up",
             exit_code=2,
         )
+
+
+def _both_ready(route: Route | None) -> bool:
+    return route is not None and all(route.engine(name).ready for name in ENGINES)
 
 
 def carry_out(event: str, project: Project, settings: Remembered) -> EventSeen:
@@ -93,8 +95,9 @@ def _roll(project: Project, settings: Remembered) -> EventSeen:
 
 
 def _kill(project: Project, settings: Remembered) -> EventSeen:
-    killed = _kill_engine(project, _running(project, ENGINE))
-    started, ready = _await_back(project, settings, since=killed[0])
+    engine = _running(project, ENGINE)
+    killed = _kill_engine(project, engine)
+    started, ready = _await_back(project, settings, engine, since=killed[0])
     bands = (
         Band(name="down", begin=killed[0], end=started),
         Band(name="starting", begin=started, end=ready),
@@ -103,9 +106,11 @@ def _kill(project: Project, settings: Remembered) -> EventSeen:
 
 
 def _kill_with_standby(project: Project, settings: Remembered) -> EventSeen:
-    killed = _kill_engine(project, _running(project, ENGINE))
-    _, ready = _await_back(project, settings, since=killed[0])
-    bands = (Band(name="standby serves", begin=killed[0], end=ready),)
+    route = show_route(project)
+    engine = _running(project, (route.serving if route is not None else None) or ENGINE)
+    killed = _kill_engine(project, engine)
+    _, ready = _await_back(project, settings, engine, since=killed[0])
+    bands = (Band(name="the other engine serves", begin=killed[0], end=ready),)
     return EventSeen(begun_at=killed[0], ended_at=ready, bands=bands, ending=killed)
 
 
@@ -130,21 +135,23 @@ def _surge_only(project: Project, settings: Remembered) -> EventSeen:
 
 
 def _kill_engine(project: Project, engine: Container) -> tuple[float, float]:
-    """SIGKILL everything below the container's first process; between which unix seconds it was done."""
-    victims = below_first(processes(project.docker, engine.id))
+    """SIGKILL every process of the engine; between which unix seconds it was done."""
+    victims = engine_tree(project, engine)
     if not victims:
         raise EngineFailed("the engine has no process to kill")
     return kill_by_id(project.docker, engine.id, (process.pid for process in victims))
 
 
-def _await_back(project: Project, settings: Remembered, *, since: float) -> tuple[float, float]:
+def _await_back(
+    project: Project, settings: Remembered, engine: Container, *, since: float
+) -> tuple[float, float]:
     """Until the killed engine has started again and is ready: both moments, unix seconds, by its own marks.
 
     It is asked seldom: questions to docker take time from the engine on a small machine.
     """
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline:
-        evidence = project.engine_evidence(ranks=settings.ranks)
+        evidence = project.evidence_of(engine, ranks=settings.ranks)
         start, ready = evidence.mark("engine-start"), evidence.mark("ready")
         if evidence.mark("gave-up") is not None:
             raise EngineFailed(evidence.sentence or "the engine gave up")
@@ -182,9 +189,3 @@ def _command(project: Project, name: str) -> tuple[int, dict[str, Any]]:
 def _pass_on(lines: Sequence[str] | Any) -> None:
     for line in lines:
         say(line.rstrip("\n"))
-
-
-def _is_command(name: str) -> bool:
-    from warmops.cli import COMMANDS  # it imports nothing of a command before that is asked for
-
-    return any(command.name == name for command in COMMANDS)

@@ -12,14 +12,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from warmops.changes import ENGINE, WEIGHT_CACHE
+from warmops.changes import ENGINE, SURGE, WEIGHT_CACHE
 from warmops.console import failure
 from warmops.docker import Compose
 from warmops.evidence import LogLine, StartEvidence, classify_start
 from warmops.project import Project, Remembered, log_line
 from warmops.starts import START_SECONDS, EngineFailed
 
-SURGE = "vllm-surge"
 SECOND = "vllm-second"
 _LOOK_SECONDS = 1.0
 _DROPPED = ("depends_on", "profiles", "healthcheck", "labels", "networks", "ipc", "restart", "container_name")
