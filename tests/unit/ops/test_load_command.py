@@ -22,7 +22,7 @@ from warmops.project import Project
 from warmops.second_engine import second_config
 from warmplan.errors import UserError
 
-SHAPE = LoadShape(clients=4, streaming=2, seconds=0.6, max_tokens=7)
+SHAPE = LoadShape(clients=8, streaming=4, seconds=0.4, max_tokens=7)
 
 
 def asked(base_url: str) -> Asked:
@@ -45,7 +45,7 @@ def die_and_come_back(engine: FakeEngine) -> EventSeen:
 
 def through_the_gateway(folder: Path, hold: str) -> Judged:
     with (
-        FakeEngine(behaviour=Behaviour(token_seconds=0.05)) as engine,
+        FakeEngine(behaviour=Behaviour(token_seconds=0.03)) as engine,
         running_gateway(folder, upstreams=engine.address, WARMSTACK_HOLD=hold) as gateway,
     ):
         run = measure(Load(asked(gateway.url), SHAPE), SHAPE, lambda: die_and_come_back(engine))
@@ -74,7 +74,7 @@ def loaded(engine: FakeEngine, shape: LoadShape) -> LoadRun:
 
 def test_each_client_asks_in_its_own_way() -> None:
     with FakeEngine() as engine:
-        run = loaded(engine, replace(SHAPE, seconds=0.2))
+        run = loaded(engine, replace(SHAPE, clients=4, streaming=2, seconds=0.2))
         streaming = {request.client: request.streaming for request in run.requests}
         assert streaming == {0: True, 1: True, 2: False, 3: False}
         assert len({request.prompt for request in run.requests}) > 4
@@ -84,11 +84,11 @@ def test_each_client_asks_in_its_own_way() -> None:
 
 def test_a_fixed_rate_is_kept_and_lateness_counts() -> None:
     with FakeEngine() as engine:
-        run = loaded(engine, replace(SHAPE, rate=50.0, seconds=0.5))
-        assert 20 <= len(run.requests) <= 30
-        # Four clients can't keep fifty a second when an answer takes a third of a second.
-        engine.behave(token_seconds=0.05)
-        late = loaded(engine, replace(SHAPE, rate=50.0, seconds=0.8))
+        run = loaded(engine, replace(SHAPE, rate=50.0, seconds=0.4))
+        assert 16 <= len(run.requests) <= 25
+        # Eight clients can't keep a hundred a second when an answer takes a fifth of a second.
+        engine.behave(token_seconds=0.03)
+        late = loaded(engine, replace(SHAPE, rate=100.0, seconds=0.6))
     assert late.unsent > 0
     assert max(request.sent_at - request.intended_at for request in late.requests) > 0.2
 
