@@ -14,16 +14,14 @@ from enum import StrEnum
 from types import MappingProxyType
 
 # Asked by every client in turn, each beginning elsewhere, so that each prompt is asked with and without a
-# stream. Short questions with one plain answer: a batch of another size rarely decides them otherwise.
+# stream. A batch of another size may decide a near-tie otherwise, with no event at all: each of these gave one
+# text in fifty answers of SmolLM2-135M on the CPU, while three others that were tried did not.
 PROMPTS = (
     "What is the capital of France?",
-    "What is the capital of Italy?",
-    "What colour is the sky on a clear day?",
+    "What is two plus two?",
     "How many days are in a week?",
     "What do bees make?",
-    "Which planet do we live on?",
-    "What is two plus two?",
-    "What is the opposite of hot?",
+    "What is the capital of Italy?",
 )
 
 
