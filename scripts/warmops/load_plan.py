@@ -14,8 +14,8 @@ from enum import StrEnum
 from types import MappingProxyType
 
 # Asked by every client in turn, each beginning elsewhere, so that each prompt is asked with and without a
-# stream. A batch of another size may decide a near-tie otherwise, with no event at all: each of these gave one
-# text in fifty answers of SmolLM2-135M on the CPU, while three others that were tried did not.
+# stream. A batch of another size may decide a near-tie otherwise, with no event at all: each of these gave
+# one text in fifty answers of SmolLM2-135M on the CPU, while three others that were tried did not.
 PROMPTS = (
     "What is the capital of France?",
     "What is two plus two?",
