@@ -26,7 +26,7 @@ def main(arguments: list[str]) -> int:
         engine = Engine(settings, inbox)
         listen(engine.ledger.mark)
         serve(UnixLocalServer(settings.control_socket, control(inbox)))
-        serve(LocalServer(("0.0.0.0", settings.status_port), metrics(engine)))
+        _serve_metrics(settings.status_port, engine)
     except Failure as failure:
         print(failure, file=sys.stderr)
         return failure.exit_code
@@ -42,3 +42,11 @@ def metrics(engine: Engine) -> Answer:
         return Reply(text=metrics_of(engine.ledger, nursery=engine.nursery), kind=METRICS)
 
     return answer
+
+
+def _serve_metrics(port: int, engine: Engine) -> None:
+    """An engine without /metrics serves all the same: containers in the host's network may share the port."""
+    try:
+        serve(LocalServer(("0.0.0.0", port), metrics(engine)))
+    except OSError as error:
+        print(f"no /metrics on port {port}: {error.strerror}", file=sys.stderr)

@@ -8,6 +8,7 @@ import importlib.util
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -150,6 +151,14 @@ def test_restart_without_a_nursery_and_without_an_answer(tmp_path: Path) -> None
     told = ask_restart(tmp_path)
     assert told.returncode == 1
     assert "PID 1 does not answer" in told.stderr
+
+
+def test_a_port_that_is_taken_costs_the_metrics_and_nothing_else(tmp_path: Path) -> None:
+    with socket.create_server(("0.0.0.0", 0)) as taken:
+        port = taken.getsockname()[1]
+        with engine(tmp_path, {}, WARMSTACK_ENGINE_STATUS_PORT=str(port)) as running:
+            running.wait_for("ready")
+            assert f"no /metrics on port {port}: Address already in use" in running.lines
 
 
 def test_restart_while_the_weight_cache_is_waited_for(tmp_path: Path) -> None:
