@@ -140,7 +140,7 @@ def test_a_port_in_use(nobody: str, taken_port: int) -> None:
     done = warm("up", "--project", nobody, "--env", "cpu", "--port", str(taken_port), check=False)
     assert done.returncode == 1
     assert f"ports: 127.0.0.1:{taken_port} is in use" in done.stderr
-    assert f"hint: make up PORT={taken_port + 1}" in done.stderr
+    assert f"hint: make up ENV=cpu PROJECT={nobody} PORT={taken_port + 1}" in done.stderr
 
 
 def test_a_gpu_environment_where_docker_hands_over_none(nobody: str, free_ports: tuple[str, ...]) -> None:
