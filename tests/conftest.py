@@ -38,7 +38,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if level in ("docker", "browser", "long", "gpu"):
             item.add_marker(level)
         if level not in wanted:
-            item.add_marker(pytest.mark.skip(reason=f"give --level {level} (or all) to run this"))
+            item.add_marker(pytest.mark.skip(reason=f"give --level {level} to run this"))
 
 
 @pytest.fixture(scope="session")
