@@ -23,6 +23,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--level", choices=sorted(CHOICES), default="unit", help="which levels to run (default: unit)"
     )
+    parser.addoption(
+        "--own-host",
+        action="store_true",
+        help="also what restarts this host's Docker engine, runs processes as another user, or wants "
+        "systemd's program; `make test` gives it where root works with an engine that the project started",
+    )
 
 
 def level_of(path: Path) -> str:
@@ -39,6 +45,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(level)
         if level not in wanted:
             item.add_marker(pytest.mark.skip(reason=f"give --level {level} to run this"))
+        elif item.get_closest_marker("own_host") and not config.getoption("--own-host"):
+            item.add_marker(pytest.mark.skip(reason="give --own-host to run this"))
 
 
 @pytest.fixture(scope="session")

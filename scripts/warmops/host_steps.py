@@ -122,6 +122,11 @@ def stop_engine() -> bool:
     return True
 
 
+def engine_is_ours() -> bool:
+    """Whether the engine that runs here is the one that `start_by_hand` started."""
+    return _our_engine() is not None
+
+
 def _await_end(pid: int, first: signal.Signals | None = None) -> None:
     """Send `first` and wait until the process is gone; UserError (exit code 3) after STOP_SECONDS."""
     try:

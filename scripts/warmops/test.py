@@ -38,7 +38,8 @@ def run(arguments: argparse.Namespace) -> int:
         ensure_images(Docker(), "cpu")
     if arguments.level in ("browser", "all"):
         _ensure_browser(install=arguments.install_docker == "yes")
-    command = [sys.executable, "-m", "pytest", "--level", arguments.level, *arguments.pytest]
+    own = ("--own-host",) if os.geteuid() == 0 and host_steps.engine_is_ours() else ()
+    command = [sys.executable, "-m", "pytest", "--level", arguments.level, *own, *arguments.pytest]
     console.echo_command(f"python -m {' '.join(command[2:])}")
     return subprocess.run(command, cwd=REPOSITORY, check=False).returncode
 

@@ -21,7 +21,7 @@ from support.waiting import free_port, wait_until
 from warmops.host_cache import HostCache
 from warmplan.unit_file import read_unit
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to run a process as user 10001")
+pytestmark = pytest.mark.own_host
 SHM = Path("/dev/shm")
 
 

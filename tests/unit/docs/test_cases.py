@@ -6,6 +6,7 @@ A case is a fault that people reported in public; `case 7` in a test says which 
 from __future__ import annotations
 
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -83,3 +84,11 @@ def test_nothing_opens_a_socket_without_a_limit() -> None:
         text = path.read_text(encoding="utf-8", errors="replace")
         if path.suffix == ".py" and opening.search(text):
             assert re.search(r"settimeout\(|timeout=|timeout\(|wait_for\(", text), path
+
+
+def test_nothing_that_is_tracked_leads_out_of_the_checkout() -> None:
+    """A link to a folder of somebody's machine is the same to every other machine as a missing file."""
+    told = subprocess.run(
+        ["git", "ls-files", "--stage"], cwd=ROOT, capture_output=True, text=True, check=True, timeout=30
+    )
+    assert [line for line in told.stdout.splitlines() if line.startswith("120000")] == []
