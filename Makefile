@@ -11,7 +11,7 @@ option = $(if $(filter command line,$(origin $(1))),$(2) $(call quoted,$(1)))
 # $(call flag,VOLUMES,--volumes): yes gives the option, no (or nothing) gives none, anything else is refused.
 flag = $(if $(filter command line,$(origin $(1))),$(call yes_or_no,$(1),$(2)))
 yes_or_no = $(if $(filter-out yes no,$($(1)))$(word 2,$($(1))),$(error $(1)=$($(1)): say yes or no),$(if $(filter yes,$($(1))),$(2)))
-known := MODEL ENV PORT WEBUI_PORT DRILL REPEAT EVENT CLIENTS SECONDS REPLACE_WEIGHTS PROJECT INSTALL_DOCKER LEVEL SERVICE VOLUMES OVERRIDE OFFLINE
+known := MODEL ENV PORT WEBUI_PORT DRILL REPEAT EVENT CLIENTS SECONDS KINDS REPLACE_WEIGHTS PROJECT INSTALL_DOCKER LEVEL SERVICE VOLUMES OVERRIDE OFFLINE
 given := $(foreach name,$(.VARIABLES),$(if $(filter command line,$(origin $(name))),$(name)))
 unknown := $(filter-out $(known) PYTHON,$(given))
 $(if $(unknown),$(error $(unknown): not a variable of this project; there are $(known)))
@@ -48,8 +48,8 @@ drill: ## rehearse failures, each with a declared expectation (DRILL REPEAT PROJ
 load: ## load the gateway with clients while an event happens, and judge what they felt (EVENT CLIENTS SECONDS REPEAT PROJECT)
 	@scripts/warm load $(target) $(call option,EVENT,--event) $(call option,CLIENTS,--clients) $(call option,SECONDS,--seconds) $(call option,REPEAT,--repeat)
 
-bench: ## time stock restarts and warm restarts side by side (REPEAT PROJECT)
-	@scripts/warm bench $(target) $(call option,REPEAT,--repeat)
+bench: ## time stock restarts and warm restarts side by side (KINDS REPEAT PROJECT)
+	@scripts/warm bench $(target) $(call option,KINDS,--kinds) $(call option,REPEAT,--repeat)
 
 status: ## say what runs, what is held and what is wrong (PROJECT)
 	@scripts/warm status $(target)

@@ -12,6 +12,7 @@ import argparse
 import json
 import re
 from collections.abc import Mapping
+from pathlib import Path
 
 from warmops.bench_engines import PLAIN, STOCK, OtherEngines, OtherStart
 from warmops.console import failure, heading, say
@@ -23,10 +24,19 @@ from warmops.phases import phases_of
 from warmops.processes import memory_bytes, memory_of_project
 from warmops.project import Project, Remembered
 from warmops.project_lock import alone
-from warmops.report import Bench, Run, Series, to_json
+from warmops.report import Bench, Report, Run, Series, to_json
 from warmops.report_svg import render_picture
 from warmops.restart import answer_now, require_weight_cache
-from warmops.starts import Recycling, Start, measure_start, recycling, start_engine, stop_engine
+from warmops.starts import (
+    Recycling,
+    Start,
+    measure_start,
+    recycling,
+    start_all,
+    start_engine,
+    stop_all,
+    stop_engine,
+)
 from warmops.target import add_target, find_target
 from warmops.waiting import await_serving
 
@@ -36,7 +46,10 @@ TITLES = {
     "plain": "ipc_cache with vLLM's defaults, new container",
     "container": "this stack, new start of its container",
     "restart": "this stack, make restart",
+    "cold": "this stack from nothing: weight cache and engine, new",
 }
+# A cold start is another question than a restart, and takes the weights away: only where it is asked for.
+_USUAL = tuple(kind for kind in TITLES if kind != "cold")
 _TOLD_PHASES = 3
 _FROM_DISK = re.compile(r"Loading weights took")
 
@@ -45,26 +58,49 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_target(parser)
     parser.add_argument("--repeat", type=int, default=5, metavar="N", help="starts of each kind (5)")
     parser.add_argument(
-        "--no-plain", action="store_true", help="leave out vLLM's weight cache with defaults, to save time"
+        "--kinds",
+        metavar="A,B",
+        default=",".join(_USUAL),
+        help=f"which starts, of {', '.join(TITLES)} (all but cold)",
     )
 
 
 def run(arguments: argparse.Namespace) -> int:
     if arguments.repeat < 1:
         raise failure(f"repeat: {arguments.repeat} is not a count", "give 1 or more", exit_code=2)
+    kinds = kinds_of(arguments.kinds)
     project, settings = find_target(arguments)
+    if "cold" in kinds and project.host_cache is not None:
+        raise failure("a weight cache of the host is not ours to stop", "leave out cold", exit_code=2)
     if settings.standby:
         hint = "make up with engine.standby: false first"
         raise failure("a standby would answer for the engine that is measured", hint, exit_code=1)
     with alone(project, "bench"):
-        return _bench(project, settings, arguments)
+        report, folder = _bench(project, settings, kinds, repeat=arguments.repeat)
+    if arguments.json:
+        print(json.dumps(to_json(report), indent=2, ensure_ascii=False))
+    show(report, folder)
+    return 0 if report.passed else 1
 
 
-def _bench(project: Project, settings: Remembered, arguments: argparse.Namespace) -> int:
+def kinds_of(text: str) -> tuple[str, ...]:
+    """Names in the order of TITLES. Raises UserError (exit code 2) for one that does not exist."""
+    wanted = [word.strip() for word in text.split(",") if word.strip()]
+    for word in wanted:
+        if word not in TITLES:
+            raise failure(f"kinds: there is no {word}", f"some of {', '.join(TITLES)}", exit_code=2)
+    if "stock" not in wanted:
+        raise failure("kinds: stock is what the others are measured by", "add stock", exit_code=2)
+    return tuple(kind for kind in TITLES if kind in wanted)
+
+
+def _bench(
+    project: Project, settings: Remembered, kinds: tuple[str, ...], *, repeat: int
+) -> tuple[Report, Path]:
+    """The report is written after each round: one that is interrupted leaves the rounds before."""
     require_weight_cache(project)
     expected = answer_now(project, settings)
     started_at = utc_now()
-    kinds = tuple(kind for kind in TITLES if kind != "plain" or not arguments.no_plain)
     runs: list[Run] = []
     stop_engine(project)
     others = OtherEngines.make(project, settings)
@@ -72,24 +108,25 @@ def _bench(project: Project, settings: Remembered, arguments: argparse.Namespace
         heading("one stock start that is not counted, so that the page cache is warm")
         others.start(STOCK)
         others.stop(STOCK)
-        for repetition in range(1, arguments.repeat + 1):
-            heading(f"start {repetition} of {arguments.repeat} of each kind")
+        for repetition in range(1, repeat + 1):
+            heading(f"start {repetition} of {repeat} of each kind")
             runs += _one_of_each(project, settings, others, kinds, repetition, expected)
+            bench = summarise(runs, expected, kinds)
+            report = build_report(project, settings, runs, started_at=started_at, bench=bench)
+            folder = write_report(report, project.reports)
+            picture = render_picture(middle_runs(runs), TITLES)
+            (folder / "starts.svg").write_text(picture + "\n", encoding="utf-8")
+            if "cold" in kinds and repetition < repeat:
+                # The containers of vLLM's defaults joined the namespace of a weight cache that is gone now.
+                others = OtherEngines.make(project, settings)
     finally:
         others.remove()
         start_engine(project)
     await_serving(project, settings)
-    bench = summarise(runs, expected, kinds)
-    report = build_report(project, settings, runs, started_at=started_at, bench=bench)
-    folder = write_report(report, project.reports)
-    (folder / "starts.svg").write_text(render_picture(middle_runs(runs), TITLES) + "\n", encoding="utf-8")
-    if arguments.json:
-        print(json.dumps(to_json(report), indent=2, ensure_ascii=False))
-    show(report, folder)
-    return 0 if report.passed else 1
+    return report, folder
 
 
-def summarise(runs: list[Run], expected: str | None, kinds: tuple[str, ...] = tuple(TITLES)) -> Bench | None:
+def summarise(runs: list[Run], expected: str | None, kinds: tuple[str, ...] = _USUAL) -> Bench | None:
     """One series for each kind; None when one of them has no measured start."""
     series = tuple(Series(kind=kind, title=TITLES[kind], seconds=_first_tokens(runs, kind)) for kind in kinds)
     if not all(one.seconds for one in series):
@@ -130,19 +167,37 @@ def _one_of_each(
         stop_seconds = others.stop(service)
         runs.append(_other_run(kind, start, memory, stop_seconds, settings, repetition, expected))
         say(_told(runs[-1], start.error))
-    container = Recycling(take_away=lambda: None, bring_back=lambda: start_engine(project))
-    for kind, way in (("container", container), ("restart", recycling(project))):
-        own = measure_start(project, settings, way)
+    if not any(kind in kinds for kind in ("container", "restart", "cold")):
+        return runs
+    ways = _own_ways(project, settings)
+    if "container" not in kinds and "restart" in kinds:
+        start_engine(project)
+        await_serving(project, settings)
+    for kind in kinds:
+        if kind not in ways:
+            continue
+        own = measure_start(project, settings, ways[kind])
         runs.append(_own_run(project, kind, own, repetition, expected))
         say(_told(runs[-1], own.error))
     stop_engine(project)
     return runs
 
 
+def _own_ways(project: Project, settings: Remembered) -> dict[str, Recycling]:
+    """How this stack's own starts are made; the engine is stopped before the first, and runs after each."""
+    return {
+        "container": Recycling(take_away=lambda: None, bring_back=lambda: start_engine(project)),
+        "restart": recycling(project),
+        "cold": Recycling(
+            take_away=lambda: stop_all(project), bring_back=lambda: start_all(project, settings)
+        ),
+    }
+
+
 def _own_run(project: Project, kind: str, start: Start, repetition: int, expected: str | None) -> Run:
     moments = {name: t for name, t in start.moments.items() if name != "asked"}
     seconds = _since_stopped(moments)
-    if kind == "restart":
+    if kind != "container":
         seconds["stop"] = start.moments["stopped"] - start.moments["asked"]
     answer = start.answer.text if start.answer is not None else None
     return Run(

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from types import TracebackType
 
-from warmops.changes import ENGINE, ENGINES, WEIGHT_CACHE, Container
+from warmops.changes import ENGINE, WEIGHT_CACHE, Container
 from warmops.console import failure, say
 from warmops.drill_plan import CacheView, Drill, Footprint, Observation, Step, judge
 from warmops.evidence import has_nursery, nursery_pid
@@ -35,7 +35,9 @@ from warmops.starts import (
     measure_start,
     recreate_engine,
     renew_engine,
+    start_all,
     start_engine,
+    stop_all,
     stop_engine,
 )
 
@@ -130,7 +132,7 @@ class _Stage:
         """Steps that take the engine away or bring it back."""
         commands: Mapping[Step, Callable[[], None]] = {
             Step.STOP_ALL: self._stop_all,
-            Step.START_ALL: self._start_all,
+            Step.START_ALL: lambda: start_all(self._project, self._settings),
             Step.STOP_ENGINE: self._stop_engine,
             Step.RENEW_ENGINE: self._renew_engine,
             Step.START_ENGINE: lambda: start_engine(self._project),
@@ -144,13 +146,7 @@ class _Stage:
 
     def _stop_all(self) -> None:
         self._remember_processes()
-        # Engines first: the weights are unmapped before they are freed.
-        for service in (*ENGINES, WEIGHT_CACHE):
-            self._project.remove(service)
-
-    def _start_all(self) -> None:
-        engines = ENGINES if self._settings.standby else (ENGINE,)
-        self._project.compose.run("up", "--detach", WEIGHT_CACHE, *engines)
+        stop_all(self._project)
 
     def _stop_engine(self) -> None:
         self._remember_processes()

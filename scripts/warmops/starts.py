@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from warmops.answers import Answer, AnswerError, ask, is_ready
-from warmops.changes import ENGINE, SURGE, WEIGHT_CACHE, Container
+from warmops.changes import ENGINE, ENGINES, SURGE, WEIGHT_CACHE, Container
 from warmops.console import failure, say
 from warmops.evidence import StartEvidence
 from warmops.phases import Phase, phases_of
@@ -212,6 +212,18 @@ def stop_engine(project: Project) -> None:
     """Stop the engine's container within its own grace period."""
     engine = _engine(project)
     project.docker.run("stop", engine.id)
+
+
+def stop_all(project: Project) -> None:
+    """Take engines and weight cache away. Engines first: the weights are unmapped before they are freed."""
+    for service in (*ENGINES, WEIGHT_CACHE):
+        project.remove(service)
+
+
+def start_all(project: Project, settings: Remembered) -> None:
+    """Weight cache and engines from nothing, both at once: the engine waits by itself."""
+    engines = ENGINES if settings.standby else (ENGINE,)
+    project.compose.run("up", "--detach", WEIGHT_CACHE, *engines)
 
 
 def start_engine(project: Project) -> None:

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from warmops.bench import TITLES, middle_runs, summarise
+from warmops.bench import TITLES, kinds_of, middle_runs, summarise
 from warmops.bench_engines import bench_config
+from warmops.console import UserError
 from warmops.evidence import StartEvidence
 from warmops.report import Run
 
@@ -88,3 +89,15 @@ def test_a_kind_that_never_answered_makes_no_comparison() -> None:
 def test_the_picture_shows_the_middle_start_of_each_kind() -> None:
     assert [(run.kind, run.repetition) for run in middle_runs(RUNS)] == [(kind, 2) for kind in TITLES]
     assert middle_runs([start("stock", None)]) == []
+
+
+def test_kinds_are_in_the_order_of_the_comparison() -> None:
+    assert kinds_of("restart, stock") == ("stock", "restart")
+    assert kinds_of(",".join(TITLES)) == tuple(TITLES)
+
+
+@pytest.mark.parametrize("text", ["stock,warm", "restart", ""])
+def test_kinds_that_compare_nothing_are_wrong_input(text: str) -> None:
+    with pytest.raises(UserError) as wrong:
+        kinds_of(text)
+    assert wrong.value.exit_code == 2
