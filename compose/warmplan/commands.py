@@ -16,6 +16,9 @@ from warmplan.placement import CACHE, SOCKETS, Place
 from warmplan.spec import Spec
 
 ENGINE_PORT: Final = 8000
+# The gateway and our own probes ask these several times a second: a line each would turn the evidence of the
+# last start out of a container's log within days.
+UNLOGGED_PATHS: Final = ("/health", "/metrics")
 
 Pairs = tuple[tuple[str, str], ...]
 
@@ -54,6 +57,7 @@ def serve_command(
         "--load-format=ipc_cache",
         f"--model-loader-extra-config={compact_json(loader)}",
         *_sizes(spec, budget),
+        f"--disable-access-log-for-endpoints={','.join(UNLOGGED_PATHS)}",
         *_words(tuple(pair for pair in spec.engine.arguments if FLAGS[pair[0]].scope is Scope.ENGINE)),
         "--host=0.0.0.0",
         f"--port={ENGINE_PORT}",
