@@ -3,7 +3,8 @@
 MAKEFLAGS += --no-builtin-rules --no-print-directory
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help doctor up roll restart drill load bench status verify logs down down-all clean-compile plan explain lock render images check test bench-cli docker-stop
+targets := help doctor up roll restart drill load bench status verify logs down down-all clean-compile plan explain lock render images check test bench-cli docker-stop
+.PHONY: $(targets)
 
 quoted = '$(subst ','\'',$(value $(1)))'
 # $(call option,MODEL,--model): nothing unless MODEL stands on the make line.
@@ -14,7 +15,10 @@ yes_or_no = $(if $(filter-out yes no,$($(1)))$(word 2,$($(1))),$(error $(1)=$($(
 known := MODEL ENV PORT WEBUI_PORT DRILL REPEAT EVENT CLIENTS SECONDS KINDS REPLACE_WEIGHTS PROJECT INSTALL_DOCKER LEVEL SERVICE VOLUMES OVERRIDE OFFLINE
 given := $(foreach name,$(.VARIABLES),$(if $(filter command line,$(origin $(name))),$(name)))
 unknown := $(filter-out $(known) PYTHON,$(given))
-$(if $(unknown),$(error $(unknown): not a variable of this project; there are $(known)))
+# $(call near,WORD,KNOWN): ` (did you mean …?)`, or nothing.
+shell_word = '$(subst ','\'',$(1))'
+near = $(shell scripts/nearest $(call shell_word,$(1)) $(2) 2>/dev/null)
+$(if $(unknown),$(error $(foreach name,$(unknown),$(name): not a variable of this project$(call near,$(name),$(known));) there are $(known)))
 # The commands get them as options; PYTHON alone is meant for the environment (see scripts/warm).
 unexport $(known)
 
@@ -25,7 +29,7 @@ target = $(project) $(env)
 wish = $(env) $(call option,MODEL,--model) $(call option,PORT,--port) $(call option,WEBUI_PORT,--webui-port)
 
 .DEFAULT:
-	@echo "error: there is no target $@" >&2; echo "hint: make help lists them" >&2; exit 2
+	@echo $(call shell_word,error: there is no target $@$(call near,$@,$(targets))) >&2; echo "hint: make help lists them" >&2; exit 2
 
 help: ## print the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 20; echo; echo '  On the make line: $(known)'

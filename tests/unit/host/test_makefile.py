@@ -21,6 +21,7 @@ env >"$(dirname "$0")/environment"
 def checkout(tmp_path: Path) -> Path:
     (tmp_path / "scripts").mkdir()
     shutil.copy(ROOT / "Makefile", tmp_path)
+    shutil.copy(ROOT / "scripts/nearest", tmp_path / "scripts")
     (tmp_path / "scripts/warm").write_text(WARM)
     (tmp_path / "scripts/warm").chmod(0o755)
     return tmp_path
@@ -124,10 +125,21 @@ def test_variables_reach_the_command_as_options_alone(checkout: Path) -> None:
     assert "PYTHON=python3.12" in environment
 
 
-def test_a_misspelt_variable_is_refused_before_anything_runs(checkout: Path) -> None:
-    done = make(checkout, "up", "MODLE=x")
+@pytest.mark.parametrize(
+    ("given", "nearest"),
+    [
+        ("MODLE", " (did you mean MODEL?)"),
+        ("port", " (did you mean PORT?)"),
+        ("REPLACE_WEIGHT", " (did you mean REPLACE_WEIGHTS?)"),
+        ("it's", ""),
+    ],
+)
+def test_a_misspelt_variable_is_refused_before_anything_runs(
+    checkout: Path, given: str, nearest: str
+) -> None:
+    done = make(checkout, "up", f"{given}=x")
     assert done.returncode == 2
-    assert "MODLE: not a variable of this project" in done.stderr
+    assert f"{given}: not a variable of this project{nearest}; there are MODEL" in done.stderr
     assert not (checkout / "scripts/words").exists()
 
 
@@ -145,7 +157,13 @@ def test_a_switch_is_yes_or_no(checkout: Path, target: str, name: str, value: st
 def test_an_unknown_target_points_to_help(checkout: Path) -> None:
     done = make(checkout, "stauts")
     assert done.returncode == 2
-    assert done.stderr.startswith("error: there is no target stauts\nhint: make help lists them\n")
+    said = "error: there is no target stauts (did you mean status?)\nhint: make help lists them\n"
+    assert done.stderr.startswith(said)
+
+
+def test_a_word_that_is_no_target_is_repeated_as_it_was_typed(checkout: Path) -> None:
+    said = make(checkout, "a\"b'c `id`").stderr
+    assert said.startswith("error: there is no target a\"b'c `id`\nhint: ")
 
 
 def test_the_exit_code_is_told(checkout: Path) -> None:
@@ -156,6 +174,8 @@ def test_the_exit_code_is_told(checkout: Path) -> None:
 
 
 def test_help_is_the_default_and_names_every_target(checkout: Path) -> None:
-    phony = next(line for line in (ROOT / "Makefile").read_text().splitlines() if line.startswith(".PHONY:"))
+    phony = next(
+        line for line in (ROOT / "Makefile").read_text().splitlines() if line.startswith("targets :=")
+    )
     shown = [line.split()[1] for line in make(checkout).stdout.splitlines() if line.startswith("  make ")]
-    assert sorted(shown) == sorted(phony.split()[1:]), json.dumps(shown)
+    assert sorted(shown) == sorted(phony.split()[2:]), json.dumps(shown)
