@@ -65,5 +65,5 @@ def open_webui_variables(spec: Spec) -> tuple[tuple[str, str], ...]:
 def _origins(spec: Spec) -> tuple[str, ...]:
     """The addresses a browser may use: the stated one, and on the same host both spellings of it."""
     url = spec.open_webui.url.rstrip("/")
-    local = f"http://localhost:{spec.open_webui.port}"
-    return (url, f"http://127.0.0.1:{spec.open_webui.port}") if url == local else (url,)
+    local = f"http://127.0.0.1:{spec.open_webui.port}"
+    return (url, f"http://localhost:{spec.open_webui.port}") if url == local else (url,)

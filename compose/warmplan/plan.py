@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
+from warmplan.addresses import reachable
 from warmplan.budget import Budget, compute_budget
 from warmplan.chat import open_webui_variables
 from warmplan.commands import (
@@ -133,7 +134,7 @@ def plan_stack(
         compile_volumes=compile_volumes,
         volumes=_volumes(place, compile_volumes, chat=chat is not None),
         secrets=_secrets(spec),
-        api_url=f"http://{_reachable(spec.gateway.host)}:{spec.gateway.port}/v1",
+        api_url=f"http://{reachable(spec.gateway.host)}:{spec.gateway.port}/v1",
         chat_url=spec.open_webui.url if chat is not None else None,
         settings=spec.settings,
     )
@@ -356,9 +357,3 @@ def _volumes(place: Place, compile_volumes: tuple[str, ...], *, chat: bool) -> t
     shared = () if place.on_host else (Volume(name=HUB_VOLUME, external=True),)
     sockets = () if place.on_host else (Volume(name="sockets", external=False),)
     return (*shared, *sockets, *(Volume(name=name, external=False) for name in own))
-
-
-def _reachable(host: str) -> str:
-    """The address to show for a published one: 0.0.0.0 is no address that a client can use."""
-    shown = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, host)
-    return f"[{shown}]" if ":" in shown and not shown.startswith("[") else shown

@@ -357,7 +357,7 @@ KEYS: Final = (
     Key(
         name="open_webui.url",
         kind=Kind.TEXT,
-        default_text="`http://localhost:` and the port",
+        default_text="`http://`, the host and the port",
         moves=Moves.NO,
         doc="Address of the chat page as browsers see it; other origins are refused.",
     ),

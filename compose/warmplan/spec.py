@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from warmplan.addresses import reachable
 from warmplan.compatibility import refuse_mode, refuse_quantisation
 from warmplan.document import Json
 from warmplan.environment import Environment
@@ -160,8 +161,9 @@ def _derive(values: Values, environment: str) -> None:
         name = values.text("model.name")
         last = name.rstrip("/").rsplit("/", 1)[-1]
         values.default("model.served_name", last if name.startswith("/") else name)
-    if values.has("open_webui.port"):
-        values.default("open_webui.url", f"http://localhost:{values.integer('open_webui.port')}")
+    if values.has("open_webui.host") and values.has("open_webui.port"):
+        address = reachable(values.text("open_webui.host"))
+        values.default("open_webui.url", f"http://{address}:{values.integer('open_webui.port')}")
     if values.has("parallel.tensor"):
         values.default("gpu.count", values.integer("parallel.tensor"))
     if values.has("platform"):

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Final
 from urllib.parse import urlsplit
 
+from warmplan.addresses import is_loopback
 from warmplan.compatibility import refuse_flag, refuse_variable
 from warmplan.flags import FLAGS, Scope, find_flag, refuse_value, unknown_flag_hint, variable_scope
 from warmplan.spec_values import KV_CACHE_KEYS, Values
@@ -139,14 +140,6 @@ def _check_labels(values: Values) -> None:
             )
 
 
-def is_loopback(host: str) -> bool:
-    """Whether an address is reached from this host alone."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
 def _is_address(values: Values, key: str) -> bool:
     try:
         ipaddress.ip_address(values.text(key))
@@ -183,9 +176,24 @@ def _check_placement(values: Values) -> None:
 
 
 def _check_ports(values: Values) -> None:
-    same = values.integer("gateway.port") == values.integer("open_webui.port")
-    if values.boolean("open_webui.enabled") and same:
-        values.add("open_webui.port", "is the gateway's port", "choose another one")
+    port = values.integer("gateway.port")
+    if not values.boolean("open_webui.enabled") or values.integer("open_webui.port") != port:
+        return
+    # To blame is what somebody wrote, of two what is nearest to the command line.
+    keys = sorted(("open_webui.port", "gateway.port"), key=lambda key: _distance(values, key))
+    values.add(
+        keys[0],
+        f"{port} is {keys[1]} too",
+        "choose another one: PORT is the gateway's, WEBUI_PORT the chat page's",
+    )
+
+
+def _distance(values: Values, key: str) -> int:
+    """How far from the command line a value was given: 0 there, 1 in the file, 2 nowhere."""
+    found = values.find(key)
+    if found is None or found.origin == "default":
+        return 2
+    return 0 if found.file is None else 1
 
 
 def _check_open_webui(values: Values) -> None:
@@ -197,7 +205,7 @@ def _check_open_webui(values: Values) -> None:
     url = values.text("open_webui.url")
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.path.strip("/") or ";" in url:
-        values.add("open_webui.url", f"must be like http://localhost:3000, not {url}")
+        values.add("open_webui.url", f"must be like http://127.0.0.1:3000, not {url}")
 
 
 def _check_admin(values: Values) -> None:

@@ -60,6 +60,7 @@ from warmplan import (
     read_pins,
     render_unit,
 )
+from warmplan.addresses import reachable
 from warmplan.placement import HUB_VOLUME
 from warmplan.spec import Override
 
@@ -300,6 +301,7 @@ def _say_whether_committed(project: Project, plan: Plan) -> None:
 
 def settings_to_remember(plan: Plan, spec: Spec, overrides: tuple[Override, ...]) -> Remembered:
     """What later commands need to know of this wish."""
+    chat = spec.open_webui
     return Remembered(
         environment=plan.environment,
         overrides={override.key: override.value for override in overrides},
@@ -309,7 +311,7 @@ def settings_to_remember(plan: Plan, spec: Spec, overrides: tuple[Override, ...]
         platform=plan.platform,
         ranks=spec.tensor,
         gateway_url=plan.api_url.removesuffix("/v1"),
-        webui_url=_local_url(spec.open_webui.host, spec.open_webui.port) if spec.open_webui.enabled else None,
+        webui_url=f"http://{reachable(chat.host)}:{chat.port}" if chat.enabled else None,
         needs_api_key=spec.gateway.api_key,
         host_cache_port=spec.weight_cache.port if spec.weight_cache.on_host else None,
         standby=spec.engine.standby,

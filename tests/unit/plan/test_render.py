@@ -199,7 +199,7 @@ def test_gpus_by_uuid_or_by_count() -> None:
         ("ENABLE_PERSISTENT_CONFIG", "false"),
         ("DEFAULT_MODEL_METADATA", '{"capabilities": {"builtin_tools": false}}'),
         ("DEFAULT_MODELS", "Org/Model"),
-        ("CORS_ALLOW_ORIGIN", "http://localhost:3000;http://127.0.0.1:3000"),
+        ("CORS_ALLOW_ORIGIN", "http://127.0.0.1:3000;http://localhost:3000"),
     ],
 )
 def test_chat_settings(name: str, expected: str) -> None:
