@@ -6,12 +6,13 @@ It refuses to know how a step is carried out and how an observation is made; a d
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
 
 from warmops.evidence import StartEvidence
+from warmops.units import counted, size
 
 MIB = 1024 * 1024
 
@@ -268,19 +269,25 @@ def _identity(seen: Observation) -> Finding:
 def _growth(limits: GrowthLimits, seen: Observation) -> list[Finding]:
     before, after = seen.footprint_before, seen.footprint_after
     return [
-        _grown("/dev/shm", before.shm_bytes, after.shm_bytes, limits.shm_bytes, "bytes"),
-        _grown("open files", before.open_files, after.open_files, limits.open_files, "files"),
-        _grown("weight cache memory", before.daemon_bytes, after.daemon_bytes, limits.daemon_bytes, "bytes"),
+        _grown("/dev/shm", before.shm_bytes, after.shm_bytes, limits.shm_bytes, size),
+        _grown("open files", before.open_files, after.open_files, limits.open_files, _files),
+        _grown("weight cache memory", before.daemon_bytes, after.daemon_bytes, limits.daemon_bytes, size),
     ]
 
 
-def _grown(name: str, before: int | None, after: int | None, limit: int, unit: str) -> Finding:
-    expected = f"grows by at most {limit:,} {unit}"
+def _files(count: int) -> str:
+    return counted(count, "file")
+
+
+def _grown(
+    name: str, before: int | None, after: int | None, limit: int, shown: Callable[[int], str]
+) -> Finding:
+    expected = f"grows by at most {shown(limit)}"
     if before is None or after is None:
         return Finding(name=name, expected=expected, found="could not be measured", ok=False)
-    return Finding(
-        name=name, expected=expected, found=f"{after - before:+,} {unit}", ok=after - before <= limit
-    )
+    grown = after - before
+    sign = "+" if grown > 0 else ""
+    return Finding(name=name, expected=expected, found=f"{sign}{shown(grown)}", ok=grown <= limit)
 
 
 def _short(identity: str | None) -> str:

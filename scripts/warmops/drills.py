@@ -8,9 +8,6 @@ from __future__ import annotations
 
 import argparse
 import datetime
-import json
-import os
-import platform
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -21,8 +18,9 @@ from warmops.drill_plan import DRILLS, Drill
 from warmops.drill_steps import run_drill
 from warmops.project import Project, Remembered
 from warmops.project_lock import alone
-from warmops.report import Bench, Report, Run, medians, to_json, write_json
-from warmops.report_html import write_html
+from warmops.report import Bench, Report, Run, medians, to_json
+from warmops.report_files import as_text, host_facts, write_files
+from warmops.report_html import render_html
 from warmops.restart import require_weight_cache
 from warmops.target import add_target, find_target
 from warmops.units import mebibytes
@@ -61,7 +59,7 @@ def _drill(
     report = build_report(project, settings, runs, started_at=started_at)
     folder = write_report(report, project.reports)
     if arguments.json:
-        print(json.dumps(to_json(report), indent=2, ensure_ascii=False))
+        print(as_text(to_json(report)))
     show(report, folder)
     return 0 if report.passed else 1
 
@@ -89,7 +87,7 @@ def build_report(
         model=settings.model,
         identity=settings.identity,
         started_at=started_at,
-        host={"cores": os.cpu_count() or 0, "machine": platform.machine(), "kernel": platform.release()},
+        host=host_facts(),
         runs=tuple(runs),
         bench=bench,
     )
@@ -97,10 +95,7 @@ def build_report(
 
 def write_report(report: Report, reports: Path) -> Path:
     """Write both files into a folder named by the time; gives that folder."""
-    folder = reports / report.started_at.replace(":", "").replace("-", "")
-    write_json(report, folder)
-    write_html(report, folder)
-    return folder
+    return write_files(reports, report.started_at, to_json(report), render_html(report))
 
 
 def utc_now() -> str:

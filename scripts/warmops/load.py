@@ -7,9 +7,6 @@ Exit 1 when clients felt more than the event's declaration allows, or the event 
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import platform
 import sys
 import threading
 import time
@@ -21,13 +18,14 @@ from warmops.console import failure, heading
 from warmops.drills import utc_now
 from warmops.load_clients import Load
 from warmops.load_events import carry_out, require_event
-from warmops.load_html import write_html
+from warmops.load_html import render_html
 from warmops.load_judge import judge_run, judge_series
 from warmops.load_plan import EVENTS, EventSeen, LoadRun, LoadShape, Outcome
-from warmops.load_report import LoadReport, to_json, write_json
+from warmops.load_report import LoadReport, to_json
 from warmops.load_request import Asked, find_path, now
 from warmops.load_table import show
 from warmops.project import Project, Remembered
+from warmops.report_files import as_text, host_facts, write_files
 from warmops.restart import require_weight_cache
 from warmops.target import add_target, find_target
 from warmops.waiting import Progress
@@ -80,17 +78,15 @@ def run(arguments: argparse.Namespace) -> int:
         model=settings.model,
         identity=settings.identity,
         started_at=started_at,
-        host={"cores": os.cpu_count() or 0, "machine": platform.machine(), "kernel": platform.release()},
+        host=host_facts(),
         event=arguments.event,
         shape=shape,
         runs=tuple(runs),
         findings=judge_series(arguments.event, runs),
     )
-    folder = project.reports / report.started_at.replace(":", "").replace("-", "")
-    write_json(report, folder)
-    write_html(report, folder)
+    folder = write_files(project.reports, report.started_at, to_json(report), render_html(report))
     if arguments.json:
-        print(json.dumps(to_json(report), indent=2, ensure_ascii=False))
+        print(as_text(to_json(report)))
     show(report, folder)
     return 0 if report.passed else 1
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
-from pathlib import Path
 
 from warmops.load_judge import WINDOWS, Judged, Spread
 from warmops.load_picture import LEGEND, render_svg
@@ -45,12 +44,6 @@ def render_html(report: LoadReport) -> str:
         f"<h2>Expectations</h2>{findings_table('run', findings)}",
     ]
     return page(report.model, parts)
-
-
-def write_html(report: LoadReport, folder: Path) -> Path:
-    path = folder / "report.html"
-    path.write_text(render_html(report), encoding="utf-8")
-    return path
 
 
 def _verdict(report: LoadReport) -> str:

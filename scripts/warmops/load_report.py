@@ -1,12 +1,11 @@
-"""The report of a load as data, and its JSON file.
+"""The report of a load as data, in the form of load.schema.json.
 
-In: judged runs. Out: `report.json` (form: load.schema.json beside this module), and medians over the runs. It
-refuses to judge anything: findings arrive with the runs.
+In: judged runs. Out: what `report.json` holds, and medians over the runs. It refuses to judge anything:
+findings arrive with the runs.
 """
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -93,13 +92,6 @@ def to_json(report: LoadReport) -> dict[str, Any]:
         },
         "runs": [_run(judged) for judged in report.runs],
     }
-
-
-def write_json(report: LoadReport, folder: Path) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / "report.json"
-    path.write_text(json.dumps(to_json(report), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    return path
 
 
 def _figures(judged: Judged) -> dict[str, float]:

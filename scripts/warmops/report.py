@@ -1,12 +1,11 @@
-"""The report of a drill or a bench as data, and its JSON file.
+"""The report of a drill or a bench as data, in the form of report.schema.json.
 
-In: what was measured and judged. Out: `report.json` (form: report.schema.json beside this module).
+In: what was measured and judged. Out: what `report.json` holds.
 It refuses to judge anything: `passed` arrives with the findings.
 """
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -97,13 +96,6 @@ def to_json(report: Report) -> dict[str, Any]:
         "runs": [_run(run) for run in report.runs],
         "bench": _bench(report.bench) if report.bench is not None else None,
     }
-
-
-def write_json(report: Report, folder: Path) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / "report.json"
-    path.write_text(json.dumps(to_json(report), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    return path
 
 
 def medians(runs: Sequence[Run]) -> dict[str, float]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
-from pathlib import Path
 
 from warmops.phases import PHASE_NAMES, UNATTRIBUTED
 from warmops.report import Report, Run
@@ -35,12 +34,6 @@ def render_html(report: Report) -> str:
         f"<h2>Expectations</h2>{findings_table('start', findings)}",
     ]
     return page(report.model, parts)
-
-
-def write_html(report: Report, folder: Path) -> Path:
-    path = folder / "report.html"
-    path.write_text(render_html(report), encoding="utf-8")
-    return path
 
 
 def _legend(runs: Sequence[Run]) -> str:

@@ -76,6 +76,15 @@ def test_each_expectation_can_fail(change: dict[str, object], names: list[str]) 
     assert failed("engine-restart", replace(GOOD, **change)) == names  # type: ignore[arg-type]
 
 
+def test_growth_is_told_in_units_that_people_read() -> None:
+    after = replace(FOOTPRINT, open_files=41, daemon_bytes=FOOTPRINT.daemon_bytes + 100 * 1024**2)
+    findings = judge(DRILLS["engine-restart"], replace(GOOD, footprint_after=after))
+    told = {one.name: (one.expected, one.found) for one in findings}
+    assert told["weight cache memory"] == ("grows by at most 64 MiB", "+100 MiB")
+    assert told["/dev/shm"] == ("grows by at most 0 bytes", "0 bytes")
+    assert told["open files"][1] == "+1 file"
+
+
 @pytest.mark.parametrize(
     ("name", "forked", "found"),
     [

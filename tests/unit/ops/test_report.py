@@ -14,7 +14,8 @@ import pytest
 from warmops.drill_plan import Finding
 from warmops.evidence import Mark, StartEvidence
 from warmops.phases import PHASE_NAMES, UNATTRIBUTED, Phase
-from warmops.report import SCHEMA_FILE, Bench, Report, Run, Series, medians, to_json, write_json
+from warmops.report import SCHEMA_FILE, Bench, Report, Run, Series, medians, to_json
+from warmops.report_files import write_files
 from warmops.report_html import render_html
 from warmops.report_svg import COLOURS, render_picture, render_svg
 
@@ -65,8 +66,10 @@ BENCH = Bench(
 def test_report_keeps_to_its_schema(report: Report, tmp_path: Path) -> None:
     schema = json.loads(SCHEMA_FILE.read_text())
     jsonschema.Draft202012Validator.check_schema(schema)
-    written = json.loads(write_json(report, tmp_path / "new").read_text())
-    jsonschema.validate(written, schema)
+    folder = write_files(tmp_path, "2026-11-29T12:00:00Z", to_json(report), render_html(report))
+    assert folder.name == "20261129T120000Z"
+    jsonschema.validate(json.loads((folder / "report.json").read_text()), schema)
+    assert (folder / "report.html").read_text().endswith("</html>\n")
 
 
 def test_schema_refuses_another_version() -> None:
