@@ -8,14 +8,17 @@ every level but the last two.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from support.preparation import Preparation
 from support.stack import Stack, running_stack
 
 LEVELS = ("unit", "golden", "docker", "browser", "long", "gpu")
+WITH_CONTAINERS = ("docker", "browser", "long")
 CHOICES = {"unit": ("unit", "golden"), "all": LEVELS[:-2], **{level: (level,) for level in LEVELS[1:]}}
 
 
@@ -29,6 +32,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="also what restarts this host's Docker engine, runs processes as another user, or wants "
         "systemd's program; `make test` gives it where root works with an engine that the project started",
     )
+    parser.addoption("--preparation", metavar="FD:LOG", help="where `make test` says that all is there")
+
+
+preparation = pytest.StashKey[Preparation]()
+level_seconds = pytest.StashKey[dict[str, float]]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[preparation] = Preparation(config.getoption("--preparation"))
+    config.stash[level_seconds] = {}
 
 
 def level_of(path: Path) -> str:
@@ -41,12 +54,32 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=lambda item: LEVELS.index(level_of(item.path)))
     for item in items:
         level = level_of(item.path)
-        if level in ("docker", "browser", "long", "gpu"):
+        if level in (*WITH_CONTAINERS, "gpu"):
             item.add_marker(level)
         if level not in wanted:
             item.add_marker(pytest.mark.skip(reason=f"give --level {level} to run this"))
         elif item.get_closest_marker("own_host") and not config.getoption("--own-host"):
             item.add_marker(pytest.mark.skip(reason="give --own-host to run this"))
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Tests with containers wait for what `make test` makes meanwhile; the time of each level is summed."""
+    config, level = item.config, level_of(item.path)
+    if level in WITH_CONTAINERS:
+        config.stash[preparation].wait(config.pluginmanager.get_plugin("terminalreporter"))
+    begun = time.monotonic()
+    result = yield
+    spent = config.stash[level_seconds]
+    spent[level] = spent.get(level, 0.0) + time.monotonic() - begun
+    return result
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    told = [f"{level} {seconds:.0f} s" for level, seconds in config.stash[level_seconds].items()]
+    waited = config.stash[preparation].seconds
+    told += [f"waiting for images and Chromium {waited:.0f} s"] if waited else []
+    terminalreporter.write_line(f"levels: {', '.join(told)}")
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ import json
 from warmops import console
 from warmops.docker import Docker
 from warmops.host import ensure_docker
-from warmops.images import ensure_images
+from warmops.image_build import ensure_images
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

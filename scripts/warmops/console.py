@@ -9,6 +9,10 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from warmplan.errors import Problem, UserError
@@ -16,6 +20,7 @@ from warmplan.errors import Problem, UserError
 if TYPE_CHECKING:
     from rich.console import Console
 
+HEARTBEAT_SECONDS = 15.0
 _DIM, _BOLD, _RED, _PLAIN = "\x1b[2m", "\x1b[1m", "\x1b[31m", "\x1b[0m"
 
 
@@ -37,6 +42,42 @@ def echo_command(text: str) -> None:
 def warn(text: str) -> None:
     """Something a person should see although the command goes on."""
     _write(f"warning: {text}")
+
+
+@contextmanager
+def working(what: str | Callable[[], str]) -> Iterator[None]:
+    """While the block runs in silence, say every 15 s what is being done and for how long."""
+    begun, done = time.monotonic(), threading.Event()
+
+    def beat() -> None:
+        while not done.wait(HEARTBEAT_SECONDS):
+            say(f"{what if isinstance(what, str) else what()}: {time.monotonic() - begun:.0f} s so far")
+
+    thread = threading.Thread(target=beat, name="heartbeat", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+@contextmanager
+def counting(what: str, total: int, shown: Callable[[int], str] = str) -> Iterator[Callable[[int], None]]:
+    """While the block runs, show how much of a whole is done: a bar on a terminal, else a line now and then.
+
+    Yields what counts up; `shown` writes a count for a person.
+    """
+    if sys.stderr.isatty():
+        from rich.progress import Progress
+
+        with Progress(console=rich_console(), transient=True) as progress:
+            task = progress.add_task(what, total=total)
+            yield lambda count: progress.advance(task, count)
+        return
+    counts = [0]  # appending is safe between threads
+    with working(lambda: f"{what}, {shown(sum(counts))} of {shown(total)}"):
+        yield counts.append
 
 
 def failure(problem: str, hint: str | None = None, *, exit_code: int, key: str = "") -> UserError:

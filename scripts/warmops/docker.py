@@ -303,8 +303,13 @@ class Compose:
         return replace(self, profiles=profiles)
 
     def run(self, *arguments: str, quiet: bool = False, check: bool = True, **options: Any) -> Completed:
-        """As `Docker.run`: output to the terminal."""
-        return self.docker.run(*self.arguments(*arguments), quiet=quiet, check=check, **options)
+        """As `Docker.run`, without Compose's progress: several lines for each volume, network, container."""
+        command = self.arguments(*arguments)
+        options = {"quiet": quiet, "check": check, "output": False, **options}
+        if quiet:
+            return self.docker.run(*command, **options)
+        with console.working(f"docker compose {arguments[0]}"):
+            return self.docker.run(*command, **options)
 
     def capture(self, *arguments: str, check: bool = True, **options: Any) -> Completed:
         """As `Docker.capture`: output comes back."""

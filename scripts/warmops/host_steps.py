@@ -173,9 +173,10 @@ def _wait_for_engine(docker: Docker, process: subprocess.Popen[bytes] | None) ->
 def _run(command: Sequence[str]) -> None:
     console.echo_command(" ".join(command))
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    done = subprocess.run(
-        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, env=environment, check=False
-    )
+    with console.working(Path(command[0]).name):
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, env=environment, check=False
+        )
     if done.returncode != 0:
         lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
         raise console.failure(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -18,10 +19,11 @@ from typing import Any, Literal
 
 from warmops import wheelhouse
 from warmops.checkpoint import deciding_files, local_manifest
-from warmops.console import failure, rich_console, say, warn
+from warmops.console import counting, failure, say, warn, working
 from warmops.docker import Completed, Docker, DockerError
 from warmops.pins import REPOSITORY, read_pins
 from warmops.project import STATE
+from warmops.units import mebibytes
 from warmops.wheelhouse import WheelList
 from warmplan import Spec
 from warmplan.placement import HOST_HUB, HUB_VOLUME
@@ -31,6 +33,7 @@ NOT_ON_DISK = 1
 NO_HUB = 3
 _TOKEN_MOUNT = "/run/secrets/hub_token"
 _WHEEL_MOUNT = "/package"
+_BAR = re.compile(r"\d+%\|")  # of tqdm, with which every client of a hub shows its progress
 # What reaches a hub through a company's proxy or a mirror; values go in by name, so none shows in the echo.
 _NETWORK_VARIABLES = (
     "HF_ENDPOINT",
@@ -131,15 +134,22 @@ class ModelStore:
             return docker.capture("run", "--rm", *options, image, *arguments, check=False, timeout_seconds=60)
         container = docker.capture("run", "--detach", *options, image, *arguments, quiet=False).stdout.strip()
         try:
-            with docker.stream("logs", "--follow", container) as lines:
-                for line in lines:
-                    if line and not line.startswith(("{", "error: ", "hint: ")):
-                        say(line)
+            self._follow(container, what=f"{arguments[0]} {arguments[2]}")
             code = docker.capture("wait", container).stdout.strip()
             told = docker.capture("logs", container, timeout_seconds=60)
             return replace(told, returncode=int(code))
         finally:
             docker.capture("rm", "--force", container, check=False, timeout_seconds=60)
+
+    def _follow(self, container: str, *, what: str) -> None:
+        """Say what it says until it ends; of a progress bar, a line for each step here, now and then one."""
+        bar = what
+        with working(lambda: bar), self.docker.stream("logs", "--follow", container) as lines:
+            for line in lines:
+                if _BAR.search(line):
+                    bar = line.strip()
+                elif line and not line.startswith(("{", "error: ", "hint: ")):
+                    say(line)
 
     def _network(self) -> Iterator[str]:
         """Options by which a hub is reached; a value that may be secret goes in by its name alone."""
@@ -158,15 +168,10 @@ def store_for(docker: Docker, image: str, spec: Spec) -> ModelStore:
 
 def local_folder(name: str) -> dict[str, Any]:
     """Manifest of a folder of this host; reading it shows progress and is remembered."""
-    from rich.progress import Progress
-
     folder = Path(name)
     total = sum(file.stat().st_size for file in deciding_files(folder))
-    with Progress(console=rich_console(), transient=True) as progress:
-        task = progress.add_task(f"reading {folder}", total=total)
-        return local_manifest(
-            folder, memory=STATE / "digests.json", progress=lambda count: progress.advance(task, count)
-        )
+    with counting(f"reading {folder}", total, mebibytes) as advance:
+        return local_manifest(folder, memory=STATE / "digests.json", progress=advance)
 
 
 def folder_problems(name: str, *, on_host: bool = False) -> tuple[str, ...]:

@@ -27,7 +27,7 @@ from warmops.explain import held_in_container
 from warmops.host import ensure_docker
 from warmops.host_cache import HostCache
 from warmops.hostfacts import nvidia_is_usable, read_host
-from warmops.images import ensure_images
+from warmops.image_build import ensure_images
 from warmops.model import local_folder, store_for
 from warmops.project import ROOT, Project, Remembered
 from warmops.project_lock import alone
@@ -376,8 +376,3 @@ def _curl(project: Project, plan: Plan, settings: Remembered) -> str:
     key = f' -H "Authorization: Bearer $(cat {project.secrets}/api_key)"' if settings.needs_api_key else ""
     kind = "-H 'Content-Type: application/json'"
     return f"curl {plan.api_url}/chat/completions {kind}{key} -d {shlex.quote(body)}"
-
-
-def _local_url(host: str, port: int) -> str:
-    shown = "127.0.0.1" if host in ("0.0.0.0", "::") else host
-    return f"http://[{shown}]:{port}" if ":" in shown else f"http://{shown}:{port}"

@@ -16,7 +16,7 @@ import requests
 
 from warmops.answers import Answer, AnswerError, ask, is_ready
 from warmops.changes import ENGINE, ENGINES, WEIGHT_CACHE, Container
-from warmops.console import failure, rich_console, say
+from warmops.console import HEARTBEAT_SECONDS, failure, rich_console, say
 from warmops.evidence import LogLine, StartEvidence, classify_start
 from warmops.project import Project, Remembered
 
@@ -38,19 +38,25 @@ _STEPS = (
 
 
 class Progress:
-    """One live line on a terminal; elsewhere a line each time the words change."""
+    """One live line on a terminal; elsewhere a line when the words change, and at times while they stay."""
 
     def __init__(self) -> None:
         console = rich_console()
         self._status = console.status("starting") if sys.stderr.isatty() else None
-        self._begun = time.monotonic()
+        self._begun = self._told = time.monotonic()
         self._said = ""
 
     def show(self, words: str) -> None:
+        now = time.monotonic()
+        age = f"{words} ({now - self._begun:.0f} s)"
         if self._status is not None:
-            self._status.update(f"{words} ({time.monotonic() - self._begun:.0f} s)")
+            self._status.update(age)
         elif words != self._said:
+            self._told = now
             say(words)
+        elif now - self._told >= HEARTBEAT_SECONDS:
+            self._told = now
+            say(age)
         self._said = words
 
     def __enter__(self) -> Progress:

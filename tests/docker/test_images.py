@@ -7,7 +7,8 @@ import json
 import pytest
 
 from support.stack import docker, warm
-from warmops.images import INPUTS_LABEL, describe_images, hash_inputs
+from warmops.image_build import INPUTS_LABEL
+from warmops.images import describe_images, hash_inputs
 from warmops.pins import read_pins
 
 IMAGES = describe_images("cpu", read_pins())
@@ -52,7 +53,13 @@ def test_user_and_entry_point(tag: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("tag", "folder"), [(VLLM, "/hub"), (VLLM, "/run/warmstack"), ("warmstack/open-webui", "/data")]
+    ("tag", "folder"),
+    [
+        (VLLM, "/hub"),
+        (VLLM, "/run/warmstack"),
+        ("warmstack/open-webui", "/data"),
+        ("warmstack/gateway", "/data"),
+    ],
 )
 def test_a_new_volume_belongs_to_the_user(tag: str, folder: str) -> None:
     image = next(one for one in STARTED if one.startswith(tag))
