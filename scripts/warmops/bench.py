@@ -4,6 +4,10 @@ In: a running project. Out: a report with a series for each, medians, spread, an
 seconds go. All use one image, one set of flags and one client path: the gateway, which holds the request
 until an engine answers. Each start is measured from the moment at which the engine before it is gone to the
 first token. Every answer must be the same.
+
+`--beside` is for a GPU with room for two engines and little time: the others start while the stack's engine
+lives and idles, and are asked in their own containers by the same client. Then no round has to bring the
+stack's container back, which takes longer than what is measured.
 """
 
 from __future__ import annotations
@@ -63,12 +67,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=",".join(_USUAL),
         help=f"which starts, of {', '.join(TITLES)} (all but cold)",
     )
+    parser.add_argument(
+        "--beside", action="store_true", help="other engines start while this one lives: needs their memory"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
     if arguments.repeat < 1:
         raise failure(f"repeat: {arguments.repeat} is not a count", "give 1 or more", exit_code=2)
     kinds = kinds_of(arguments.kinds)
+    if arguments.beside:
+        # A new start of the container would end what the others run beside.
+        kinds = tuple(kind for kind in kinds if kind not in ("container", "cold"))
     project, settings = find_target(arguments)
     if "cold" in kinds and project.host_cache is not None:
         raise failure("a weight cache of the host is not ours to stop", "leave out cold", exit_code=2)
@@ -76,7 +86,7 @@ def run(arguments: argparse.Namespace) -> int:
         hint = "make up with engine.standby: false first"
         raise failure("a standby would answer for the engine that is measured", hint, exit_code=1)
     with alone(project, "bench"):
-        report, folder = _bench(project, settings, kinds, repeat=arguments.repeat)
+        report, folder = _bench(project, settings, kinds, repeat=arguments.repeat, beside=arguments.beside)
     if arguments.json:
         print(json.dumps(to_json(report), indent=2, ensure_ascii=False))
     show(report, folder)
@@ -95,15 +105,16 @@ def kinds_of(text: str) -> tuple[str, ...]:
 
 
 def _bench(
-    project: Project, settings: Remembered, kinds: tuple[str, ...], *, repeat: int
+    project: Project, settings: Remembered, kinds: tuple[str, ...], *, repeat: int, beside: bool
 ) -> tuple[Report, Path]:
     """The report is written after each round: one that is interrupted leaves the rounds before."""
     require_weight_cache(project)
     expected = answer_now(project, settings)
     started_at = utc_now()
     runs: list[Run] = []
-    stop_engine(project)
-    others = OtherEngines.make(project, settings)
+    if not beside:
+        stop_engine(project)
+    others = OtherEngines.make(project, settings, beside=beside)
     try:
         heading("one stock start that is not counted, so that the page cache is warm")
         others.start(STOCK)
@@ -118,7 +129,7 @@ def _bench(
             (folder / "starts.svg").write_text(picture + "\n", encoding="utf-8")
             if "cold" in kinds and repetition < repeat:
                 # The containers of vLLM's defaults joined the namespace of a weight cache that is gone now.
-                others = OtherEngines.make(project, settings)
+                others = OtherEngines.make(project, settings, beside=beside)
     finally:
         others.remove()
         start_engine(project)
@@ -157,7 +168,7 @@ def _one_of_each(
     repetition: int,
     expected: str | None,
 ) -> list[Run]:
-    """Begins and ends with the stack's own engine stopped."""
+    """Begins and ends with the stack's own engine stopped; where the others run beside it, with it alive."""
     runs = []
     for kind, service in {"stock": STOCK, "plain": PLAIN}.items():
         if kind not in kinds:
@@ -170,7 +181,7 @@ def _one_of_each(
     if not any(kind in kinds for kind in ("container", "restart", "cold")):
         return runs
     ways = _own_ways(project, settings)
-    if "container" not in kinds and "restart" in kinds:
+    if "container" not in kinds and "restart" in kinds and not others.beside:
         start_engine(project)
         await_serving(project, settings)
     for kind in kinds:
@@ -179,7 +190,8 @@ def _one_of_each(
         own = measure_start(project, settings, ways[kind])
         runs.append(_own_run(project, kind, own, repetition, expected))
         say(_told(runs[-1], own.error))
-    stop_engine(project)
+    if not others.beside:
+        stop_engine(project)
     return runs
 
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from fakes.engine import MODEL, FakeEngine
 from warmops.bench import TITLES, kinds_of, middle_runs, summarise
+from warmops.bench_direct import ask_directly
 from warmops.bench_engines import bench_config
 from warmops.console import UserError
+from warmops.docker import Docker
 from warmops.evidence import StartEvidence
 from warmops.report import Run
 
@@ -46,6 +51,34 @@ def test_the_other_engines_have_none_of_our_levers() -> None:
         assert service["networks"] == {"backend": {"aliases": ["vllm"]}}
         assert "depends_on" not in service
     assert made["networks"]["backend"]["name"] == "p_backend"
+
+
+def test_beside_the_stacks_engine_the_others_are_in_no_network() -> None:
+    made = bench_config(CONFIG, "p", ipc="container:wc", beside=True)
+    assert [service["network_mode"] for service in made["services"].values()] == ["none", "none"]
+    assert all("networks" not in service for service in made["services"].values())
+    assert "networks" not in made
+
+
+def test_an_engine_that_no_gateway_knows_is_asked_in_its_container(tmp_path: Path) -> None:
+    """The client runs from its text alone: no module of ours is in a container."""
+    docker = tmp_path / "docker"
+    with FakeEngine() as engine:
+        address = f"http://{engine.host}:{engine.port}"
+        docker.write_text(f'#!/bin/sh\nshift 6\nexec {sys.executable} - {address} "$@"\n')
+        docker.chmod(0o755)
+        found = ask_directly(Docker(binary=str(docker)), "container", MODEL, 20)
+    assert found.answer is not None, found.error
+    assert found.ready_at is not None
+    assert found.ready_at <= found.answer.sent_at
+    assert found.answer.text == "The capital of France is Paris."
+
+
+def test_one_that_ends_says_why(tmp_path: Path) -> None:
+    docker = tmp_path / "docker"
+    docker.write_text("#!/bin/sh\necho 'it was killed' >&2\nexit 137\n")
+    docker.chmod(0o755)
+    assert ask_directly(Docker(binary=str(docker)), "container", "m", 20).error == "it was killed"
 
 
 def start(kind: str, seconds: float | None, repetition: int = 1, answer: str = "Paris.") -> Run:
