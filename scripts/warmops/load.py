@@ -54,6 +54,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "(default: each client sends as soon as it has its answer)",
     )
     parser.add_argument("--repeat", type=int, default=1, metavar="N", help="runs; medians are judged (1)")
+    parser.add_argument(
+        "--no-control",
+        action="store_true",
+        help="leave out the run that the event's added time is compared to; that time is not judged then",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -63,7 +68,8 @@ def run(arguments: argparse.Namespace) -> int:
     require_weight_cache(project)
     asked = _where_to_ask(project, settings, shape)
     expectation = EVENTS[arguments.event]
-    events = (*((expectation.control,) if expectation.control else ()), arguments.event)
+    control = None if arguments.no_control else expectation.control
+    events = (*((control,) if control else ()), arguments.event)
     started_at = utc_now()
     runs = []
     for repetition in range(1, arguments.repeat + 1):
@@ -82,7 +88,7 @@ def run(arguments: argparse.Namespace) -> int:
         event=arguments.event,
         shape=shape,
         runs=tuple(runs),
-        findings=judge_series(arguments.event, runs),
+        findings=judge_series(arguments.event, runs, control=control),
     )
     folder = write_files(project.reports, report.started_at, to_json(report), render_html(report))
     if arguments.json:

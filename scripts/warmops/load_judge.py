@@ -100,14 +100,17 @@ def judge_run(run: LoadRun) -> Judged:
     )
 
 
-def judge_series(event: str, runs: Sequence[Judged]) -> tuple[Finding, ...]:
-    """What the event's declaration says about durations, by the median over its runs and its control's."""
+def judge_series(event: str, runs: Sequence[Judged], *, control: str | None) -> tuple[Finding, ...]:
+    """What the event's declaration says about durations, by the median over its runs and its control's.
+
+    `control`: the event that was run for comparison; without one the added time is not judged.
+    """
     expectation = EVENTS[event]
     own = [judged for judged in runs if judged.run.event == event]
     findings = []
-    if expectation.added_limit_seconds is not None:
-        control = [judged for judged in runs if judged.run.event == expectation.control]
-        findings.append(_added(expectation, expectation.added_limit_seconds, own, control))
+    if expectation.added_limit_seconds is not None and control is not None:
+        compared = [judged for judged in runs if judged.run.event == control]
+        findings.append(_added(expectation, expectation.added_limit_seconds, own, compared))
     if expectation.takeover_limit_seconds is not None:
         findings.append(_taken_over(expectation.takeover_limit_seconds, own))
     return tuple(findings)

@@ -14,7 +14,7 @@ from typing import Any
 
 from warmops.drill_plan import Finding
 from warmops.load_judge import WINDOWS, Judged
-from warmops.load_plan import EVENTS, PROMPTS, EventSeen, LoadShape, Request
+from warmops.load_plan import PROMPTS, EventSeen, LoadShape, Request
 
 SCHEMA_VERSION = 1
 SCHEMA_FILE = Path(__file__).with_name("load.schema.json")
@@ -79,7 +79,7 @@ def to_json(report: LoadReport) -> dict[str, Any]:
         "started_at": report.started_at,
         "host": dict(report.host),
         "event": report.event,
-        "control": EVENTS[report.event].control,
+        "control": next((event for event in events if event != report.event), None),
         "shape": {**asdict(report.shape), "latency_from": report.latency_from, "prompts": list(PROMPTS)},
         "passed": report.passed,
         "findings": [asdict(finding) for finding in report.findings],

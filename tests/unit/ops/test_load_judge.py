@@ -143,7 +143,7 @@ def rolls(*largest: float, control: float = 1.0) -> list[LoadRun]:
 
 
 def series_passes(name: str, runs: list[LoadRun]) -> bool:
-    findings = judge_series(name, [judge_run(measured) for measured in runs])
+    findings = judge_series(name, [judge_run(measured) for measured in runs], control=EVENTS[name].control)
     assert findings
     return all(finding.ok for finding in findings)
 
@@ -153,6 +153,7 @@ def test_a_roll_is_compared_with_its_control_by_the_median() -> None:
     assert not series_passes("roll", rolls(2.9, 9.0, 3.1))
     assert series_passes("roll", rolls(3.1, control=1.2))
     assert not series_passes("roll", [GOOD["roll"]])  # no control, no figure
+    assert judge_series("roll", [judge_run(GOOD["roll"])], control=None) == ()  # left out: not judged
     assert not series_passes("roll", [*rolls(1.0), run("roll", *BEFORE, *AFTER, seen=event(ending=None))])
 
 
@@ -168,4 +169,4 @@ def test_a_standby_takes_over_within_a_second() -> None:
 
 @pytest.mark.parametrize("name", ["none", "restart", "kill", "surge-only"])
 def test_elsewhere_no_duration_is_judged(name: str) -> None:
-    assert judge_series(name, [judge_run(GOOD[name])]) == ()
+    assert judge_series(name, [judge_run(GOOD[name])], control=None) == ()

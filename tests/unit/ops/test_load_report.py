@@ -46,7 +46,7 @@ def report(*runs: LoadRun, name: str = "kill", shape: LoadShape = SHAPE) -> Load
         event=name,
         shape=shape,
         runs=judged,
-        findings=judge_series(name, judged),
+        findings=judge_series(name, judged, control=EVENTS[name].control),
     )
 
 
