@@ -14,8 +14,10 @@ import re
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
+from gpu.collect_tables import bench_tables, load_tables, nursery_lines
 from gpu.figures import MIB, Cost, cost_picture
 
 Facts = Mapping[str, Any]
@@ -26,8 +28,8 @@ _EVIDENCE = re.compile(
     r"|Application startup complete"
 )
 _MOST_LINES = 200
-_MODELS = {"eight": "8B shape", "small": "0.6B shape", "tp2": "8B shape, half"}
-_RANK = {"eight": 0, "small": 1, "timing": 2, "tp2": 3, "bench": 4}
+_ORDER = ("eight", "small", "timing", "tp2", "bench", "tp2-bench", "roll", "levers")
+_RANK = {name: index for index, name in enumerate(_ORDER)}
 
 
 def main() -> None:
@@ -49,8 +51,8 @@ def collect(results: Path, target: Path) -> None:
         evidence = list(evidence_of(results / lane))
         if evidence:
             (target / f"{lane}-evidence.txt").write_text("\n".join(evidence) + "\n", encoding="utf-8")
-    for report in sorted(results.glob("*/*.report.json")):
-        shutil.copy2(report, target / f"{report.parent.name}-{report.name}")
+    for kept in sorted((*results.glob("*/*.report.json"), *results.glob("*/*.svg"))):
+        shutil.copy2(kept, target / f"{kept.parent.name}-{kept.name}")
     host = results / "host.txt"
     if host.exists():
         shutil.copy2(host, target / "host.txt")
@@ -58,7 +60,8 @@ def collect(results: Path, target: Path) -> None:
     if costs:
         note = " · ".join(host_line(host.read_text(encoding="utf-8") if host.exists() else ""))
         (target / "cost.svg").write_text(cost_picture(costs, note=note), encoding="utf-8")
-    (target / "README.md").write_text(readme(target.name, found, host, bool(costs)), encoding="utf-8")
+    text = readme(target.name, found, host, bool(costs), pictures_of(results))
+    (target / "README.md").write_text(text, encoding="utf-8")
 
 
 def read_steps(results: Path) -> list[dict[str, Any]]:
@@ -114,7 +117,21 @@ def _load_seconds(facts: Facts | None) -> float | None:
     return None if found is None else float(found)
 
 
-def readme(name: str, steps: Sequence[Facts], host: Path, picture: bool) -> str:
+def pictures_of(results: Path) -> dict[str, list[str]]:
+    """By lane and step the pictures beside the tables: starts, and first tokens under load."""
+    found: dict[str, list[str]] = {}
+    for path in sorted(results.glob("*/*.svg")):
+        found.setdefault(path.parent.name, []).append(f"{path.parent.name}-{path.name}")
+    return found
+
+
+def readme(
+    name: str,
+    steps: Sequence[Facts],
+    host: Path,
+    picture: bool,
+    pictures: Mapping[str, Sequence[str]] = MappingProxyType({}),
+) -> str:
     """Tables of what there is; sentences on what it means are added by hand."""
     lines = [f"# {name}", ""]
     if host.exists():
@@ -128,6 +145,12 @@ def readme(name: str, steps: Sequence[Facts], host: Path, picture: bool) -> str:
     ]
     lines += ["|---|---|---|---|---:|---:|---|"]
     lines += [_step_row(facts) for facts in steps]
+    lines += bench_tables(steps)
+    lines += load_tables(steps)
+    lines += nursery_lines(steps)
+    for lane in sorted(pictures, key=lambda name: _RANK.get(name, 9)):
+        for file in pictures[lane]:
+            lines += ["", f"![{file.removesuffix('.svg')}]({file})"]
     rows = [(facts, row) for facts in steps for row in facts.get("rows") or ()]
     if rows:
         lines += ["", "## Memory, MiB", "", "| lane | step | GPU | | planned | measured | off |"]

@@ -3,8 +3,9 @@
 In: a host with Docker Engine running (no bridge), the NVIDIA driver's device nodes, vLLM importable from
 `--site`, and a Caddy binary. Out: images without content under the tags that the generated files name, our
 files where those images look for them; for each project an override file that lends its containers the
-host's file system and the nodes of its GPUs, and a network of its own: loopback alone, with a relay to the
-port of its gateway. The generated file itself stays as it is: the override holds only what such a host lacks.
+host's file system and the nodes of its GPUs, and networks of its own: loopback alone, one for each engine
+and one for the rest, with a relay that leads from the host to the gateway and from there to the engines.
+The generated file itself stays as it is: the override holds only what such a host lacks.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,15 @@ MOUNT_POINTS = (
     "data",
 )
 LENT = ("/usr", "/opt", "/etc", "/sys")
-SERVICES = ("weight-cache", "vllm", "gateway")
+# Each network lends its namespace to these services. The gateway knows an engine by its name: an address of
+# its own in the gateway's loopback, from which the relay leads to the engine's network.
+NETWORKS = {
+    "network": ("weight-cache", "gateway"),
+    "network-vllm": ("vllm",),
+    "network-surge": ("vllm-surge",),
+}
+ADDRESSES = {"vllm": "127.0.0.2", "vllm-surge": "127.0.0.3"}
+ENGINE_PORT, GATEWAY_PORT = 8000, 8080
 OWNER = 10001
 OURS = Path("/opt/warmstack")
 COMMANDS = OURS / "bin"
@@ -70,8 +79,10 @@ def main() -> None:
             command.add_argument("--gpus", default="0", help="indices of its GPUs, in order (0,1)")
             command.add_argument("--select", choices=("nodes", "visible"), default="nodes")
             command.add_argument("--plain", action="store_true", help="the network alone: for real images")
+            command.add_argument("--no-surge", action="store_true", help="no second engine is in the file")
         if name == "network":
-            command.add_argument("--port", type=int, required=True, help="port of 127.0.0.1 for the gateway")
+            command.add_argument("--port", type=int, default=8080, help="port of 127.0.0.1 for the gateway")
+            command.add_argument("--remove", action="store_true", help="away with it")
             command.add_argument("--image", help="default: the engine's")
         if name != "install":
             command.add_argument("--project", required=True)
@@ -87,26 +98,30 @@ def run_install(arguments: argparse.Namespace) -> None:
 
 
 def run_override(arguments: argparse.Namespace) -> None:
-    network = f"container:{network_name(arguments.project)}"
     if arguments.plain:
-        written = {"services": dict.fromkeys(SERVICES[:2], _network(network))}
-        written["services"]["gateway"] = {**_network(network), "ports": _Reset([])}
+        written = {"services": {service: _network(arguments.project, service) for service in services()}}
+        written["services"]["gateway"]["ports"] = _Reset([])
     else:
         found = read_gpus()
         used = [found[int(index)] for index in arguments.gpus.split(",")]
-        written = override(arguments.site, network, used, nodes=arguments.select == "nodes")
+        written = override(arguments.site, arguments.project, used, nodes=arguments.select == "nodes")
+    if arguments.no_surge:
+        del written["services"]["vllm-surge"]
     arguments.out.write_text(yaml.safe_dump(written, sort_keys=False), encoding="utf-8")
 
 
 def run_network(arguments: argparse.Namespace) -> None:
-    image = arguments.image or next(iter(images()))
-    pid, made = make_network(arguments.project, image, lent=arguments.image is None)
-    if not made:
+    if arguments.remove:
+        remove_networks(arguments.project)
         return
-    relay = [sys.executable, str(Path(__file__).with_name("relay.py")), "--pid", str(pid)]
+    image = arguments.image or next(iter(images()))
+    pids = make_networks(arguments.project, image, lent=arguments.image is None)
+    if pids is None:
+        return
+    routes = [word for route in routes_of(pids, arguments.port) for word in ("--route", route)]
     with Path(f"/tmp/relay-{arguments.project}.log").open("a") as log:
         subprocess.Popen(
-            [*relay, "--port", str(arguments.port)],
+            [sys.executable, str(Path(__file__).with_name("relay.py")), *routes],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -114,28 +129,38 @@ def run_network(arguments: argparse.Namespace) -> None:
         )
 
 
-def network_name(project: str) -> str:
-    return f"{project}-network"
+def make_networks(project: str, image: str, *, lent: bool) -> dict[str, int] | None:
+    """Containers that only lend their network namespaces: loopback, and in the gateway's the engines' names.
 
-
-def make_network(project: str, image: str, *, lent: bool) -> tuple[int, bool]:
-    """A container that only lends its network namespace: loopback, and our services' names for it.
-
-    Returns its process id, and whether it was made now: its relay lives as long as it does.
+    Returns the process of each; None when all are there already: their relay lives as long as they do.
     """
-    name = network_name(project)
-    if _pid(name):
-        return _pid(name), False
-    _docker("rm", "--force", name, check=False)
-    names = [f"--add-host={service}:127.0.0.1" for service in (*SERVICES, "gateway-metrics")]
-    # A second engine could not listen on the same port here: its name leads nowhere.
-    names.append("--add-host=vllm-surge:192.0.2.1")
+    if all(_pid(f"{project}-{name}") for name in NETWORKS):
+        return None
+    remove_networks(project)
+    own = [f"--add-host={service}:127.0.0.1" for service in (*NETWORKS["network"], "gateway-metrics")]
+    names = [*own, *(f"--add-host={engine}:{address}" for engine, address in ADDRESSES.items())]
     binds = [f"--volume={path}:{path}:ro" for path in LENT] if lent else []
-    _docker(
-        *("run", "--detach", "--name", name, "--network", "none", "--entrypoint", "sleep"),
-        *(*names, *binds, image, "infinity"),
-    )
-    return _pid(name), True
+    for name in NETWORKS:
+        _docker(
+            *("run", "--detach", "--name", f"{project}-{name}", "--network", "none", "--entrypoint", "sleep"),
+            *(*(names if name == "network" else ()), *binds, image, "infinity"),
+        )
+    return {name: _pid(f"{project}-{name}") for name in NETWORKS}
+
+
+def remove_networks(project: str) -> None:
+    """Their relay ends with them, and lets go of the host's port."""
+    _docker("rm", "--force", *(f"{project}-{name}" for name in NETWORKS), check=False)
+
+
+def routes_of(pids: Mapping[str, int], port: int) -> list[str]:
+    """As `relay.py` reads them: host → gateway, and in the gateway's network → each engine's."""
+    front = pids["network"]
+    engines = {service: pids[name] for name, (service, *_) in NETWORKS.items() if name != "network"}
+    return [
+        f"0,127.0.0.1,{port},{front},{GATEWAY_PORT}",
+        *(f"{front},{ADDRESSES[name]},{ENGINE_PORT},{pid},{ENGINE_PORT}" for name, pid in engines.items()),
+    ]
 
 
 def images() -> dict[str, str]:
@@ -217,7 +242,7 @@ def import_empty_image(tag: str, changes: list[str]) -> None:
     )
 
 
-def override(site: Path, network: str, gpus: Sequence[Gpu], *, nodes: bool) -> dict[str, Any]:
+def override(site: Path, project: str, gpus: Sequence[Gpu], *, nodes: bool) -> dict[str, Any]:
     """The override file: what a host without registry, bridge and NVIDIA runtime lacks.
 
     `nodes`: the containers get the device nodes of these GPUs alone, as NVIDIA's runtime does it; else all
@@ -229,7 +254,7 @@ def override(site: Path, network: str, gpus: Sequence[Gpu], *, nodes: bool) -> d
         "PYTHONPATH": f"/opt/warmstack:{site}",
         "PYTHONUNBUFFERED": "1",
     }
-    common = {**_network(network), "volumes": lent, "environment": path}
+    common = {"volumes": lent, "environment": path}
     visible = {} if nodes else {"CUDA_VISIBLE_DEVICES": ",".join(gpu.uuid for gpu in gpus)}
     environment = {
         **path,
@@ -247,7 +272,9 @@ def override(site: Path, network: str, gpus: Sequence[Gpu], *, nodes: bool) -> d
         "devices": device_nodes({one.minor for one in gpus} if nodes else None),
         "environment": environment,
     }
-    return {"services": {"weight-cache": gpu, "vllm": gpu, "gateway": {**common, "ports": _Reset([])}}}
+    wanted = {service: {**_network(project, service), **gpu} for service in services()}
+    wanted["gateway"] = {**_network(project, "gateway"), **common, "ports": _Reset([])}
+    return {"services": wanted}
 
 
 def device_nodes(minors: set[int] | None, dev: Path = Path("/dev")) -> list[str]:
@@ -257,8 +284,13 @@ def device_nodes(minors: set[int] | None, dev: Path = Path("/dev")) -> list[str]
     return [str(path) for path in found if path not in numbers or minors is None or numbers[path] in minors]
 
 
-def _network(network: str) -> dict[str, Any]:
-    return {"network_mode": network, "networks": _Reset(None)}
+def services() -> list[str]:
+    return [service for services in NETWORKS.values() for service in services]
+
+
+def _network(project: str, service: str) -> dict[str, Any]:
+    name = next(name for name, services in NETWORKS.items() if service in services)
+    return {"network_mode": f"container:{project}-{name}", "networks": _Reset(None)}
 
 
 def _pid(name: str) -> int:

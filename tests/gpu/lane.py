@@ -11,7 +11,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from gpu import memory
 from gpu.gpus import mib_by_gpu, read_gpus, read_processes
 from gpu.host import ROOT
 from warmops.changes import ENGINE, WEIGHT_CACHE, Container
-from warmops.evidence import last_start
+from warmops.evidence import Mark, last_start, parse_mark
 from warmops.processes import host_processes
 from warmops.project import Project, Remembered
 from warmops.wanted import plan_wanted, read_wanted, settings_of
@@ -117,6 +117,20 @@ def engine_log(lane: Lane) -> list[str]:
     engine = lane.engine()
     lines = lane.docker_project.log(engine) if engine is not None else []
     return [line.text for line in last_start(lines) or lines]
+
+
+def nursery_marks(lane: Lane) -> list[Mark]:
+    """What PID 1 said of its nursery, and by which way each engine came, since the container was made."""
+    engine = lane.engine()
+    lines = lane.docker_project.log(engine) if engine is not None else []
+    marks = (mark for line in lines if (mark := parse_mark(line.text)) is not None)
+    return [mark for mark in marks if mark.event in ("nursery", "nursery-ready", "serve")]
+
+
+def forked(marks: Sequence[Mark]) -> bool:
+    """Whether the last engine came out of a nursery."""
+    served = [mark for mark in marks if mark.event == "serve"]
+    return bool(served) and served[-1].fields.get("nursery") is True
 
 
 def container_mib(lane: Lane, container: str) -> dict[str, int]:

@@ -3,6 +3,7 @@
 #
 #   prepare.sh part PART_DIR           unpack one part; the first one also starts to write the checkpoints
 #   prepare.sh finish CARRIED_DIR      Docker, Caddy, images without content, the choice of GPUs
+#   prepare.sh more                    checkpoints of another seed and of fp8 in blocks, which not every session needs
 #
 # CARRIED_DIR holds docker-engine.sh, the wheel of Caddy and `commit`. Logs: /tmp/prepare-*.log. All work from a copy of the
 # tree (TREE, /srv/warmstack): a call replaces the tree it came with while lanes of the call before still run.
@@ -34,12 +35,17 @@ write_models() { # DIR_WITH_MAKE_MODEL
   cd "$tree"
   mkdir -p $models
   python3 "$1/make_model.py" $models/small "${small[@]}"
-  python3 "$1/make_model.py" $models/small-other "${small[@]}" --seed 1
   python3 "$1/make_model.py" $models/eight
-  remember small small-other eight
-  python3 tests/gpu/make_fp8.py $models/small $models/small-fp8
+  python3 tests/gpu/make_steady.py $models/eight $models/steady
   python3 tests/gpu/make_fp8.py $models/small $models/small-fp8-tensor --tensor
-  remember small-fp8 small-fp8-tensor
+  remember small eight steady small-fp8-tensor
+}
+
+write_more_models() { # DIR_WITH_MAKE_MODEL: for the steps that only LANE:STEP names
+  cd "$tree"
+  python3 "$1/make_model.py" $models/small-other "${small[@]}" --seed 1
+  python3 tests/gpu/make_fp8.py $models/small $models/small-fp8
+  remember small-other small-fp8
 }
 
 remember() { # MODEL…: readable, and their digests computed: `up` remembers them
@@ -116,6 +122,7 @@ case $1 in
     background "bytecode-$(basename "$2")" bash "$tree/tests/gpu/prepare.sh" compile
     echo "part: $((SECONDS - began)) s" ;;
   models) write_models /tmp ;;
+  more) write_more_models /tmp ;;
   compile) compile_bytecode ;;
   finish) finish "$(realpath "$2")"; echo "prepared: $((SECONDS - began)) s" ;;
 esac

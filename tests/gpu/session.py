@@ -16,17 +16,20 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gpu import steps, steps_small
+from gpu import steps, steps_load, steps_small, steps_starts
 from gpu.gpus import read_gpus
 from gpu.lane import Lane, used_uuids, write_json
 from gpu.steps import Step
 
 HERE = Path(__file__).parent
+# Sizes for few people; by default vLLM 0.33 captures graphs for about fifty, up to 512.
+_FEW_SIZES = "engine.arguments.cudagraph-capture-sizes=[1,2,4,8,16,32]"
+_AOT = "engine.environment.VLLM_USE_MEGA_AOT_ARTIFACT=1"
 STEPS: Mapping[str, Step] = {
     "up": steps.up,
     "memory": steps.memory_now,
@@ -42,14 +45,21 @@ STEPS: Mapping[str, Step] = {
     "await": steps.await_engine,
     "disk-warm": steps.from_disk(dropped=False),
     "disk-dropped": steps.from_disk(dropped=True),
-    "forked": steps.up_with("engine.environment.VLLM_WORKER_MULTIPROC_METHOD=fork"),
-    "forked-restart": steps.restart,
-    "nursery": steps.up_with("engine.environment.VLLM_WORKER_MULTIPROC_METHOD=fork", "engine.nursery=true"),
-    "nursery-restart": steps.restart,
-    "nursery-restart-2": steps.restart,
-    "nursery-kill": steps.drill("engine-kill"),
-    "nursery-memory": steps.memory_now,
-    "bench": steps.bench,
+    "nursery": steps_starts.nursery,
+    "bench": steps_starts.bench("stock,restart", repeat=5),
+    "bench-tp2": steps_starts.bench("stock,restart", repeat=2),
+    "restart-3": steps.restart,
+    "sizes": steps.up_with(_FEW_SIZES),
+    "sizes-restart": steps.restart,
+    "aot": steps.up_with(_AOT),
+    "aot-restart": steps.restart,
+    "both": steps.up_with(_FEW_SIZES, _AOT),
+    "both-restart": steps.restart,
+    "load-roll": steps_load.under_load("roll", seconds=20, limit=420),
+    "load-restart": steps_load.under_load("restart", seconds=16, limit=150),
+    "standby": steps.up_with("engine.standby=true"),
+    "standby-memory": steps_load.pair_memory,
+    "load-standby-kill": steps_load.under_load("standby-kill", seconds=16, limit=180),
     "kill-rank": steps.kill_rank,
     "alone": steps.alone,
     "down": steps.down,
@@ -67,7 +77,12 @@ STEPS: Mapping[str, Step] = {
 }
 # The committed files are for GPUs of 80 GiB; vLLM takes its share of what is really there.
 H200 = ("gpu.memory_gib=139", "engine.max_model_len=8192")
-# By lane: environment, GPUs, port, model, settings, and the steps in the order of their value.
+# Engines out of a nursery; a lane whose first `up` fails goes on without.
+NURSERY = "engine.nursery=true"
+# `up` restarts an engine whose settings changed; with it on `up` rolls, which takes three times as long.
+NO_ROLL = "engine.roll=false"
+# By lane: environment, GPUs, port, model, settings (`both`: on the CPU too), and the steps in the order of
+# their value. `after`: lanes that end before it begins.
 LANES: Mapping[str, Mapping[str, Any]] = {
     "eight": {
         "environment": "gpu",
@@ -75,33 +90,63 @@ LANES: Mapping[str, Mapping[str, Any]] = {
         "port": 8080,
         "model": "eight",
         "settings": (*H200, "engine.kv_cache.gib=24"),
-        "steps": "up memory restart memory-warm recreate engine-kill two-engines await daemon-kill "
-        "kill-weight-cache",
+        "both": (NURSERY, NO_ROLL),
+        "steps": "up memory nursery restart restart-2 restart-3 memory-warm engine-kill recreate two-engines "
+        "await daemon-kill kill-weight-cache",
+    },
+    "roll": {
+        "environment": "gpu",
+        "gpus": (1,),
+        "port": 8081,
+        "model": "steady",
+        "settings": (*H200, "engine.kv_cache.gib=8"),
+        "both": (NURSERY,),
+        "steps": "up memory load-roll load-restart standby standby-memory load-standby-kill down",
     },
     "small": {
         "environment": "gpu",
         "gpus": (1,),
-        "port": 8081,
+        "port": 8083,
         "model": "small",
         "settings": (*H200, "engine.kv_cache.gib=4"),
-        "steps": "up memory pid-fault pid-collision wrong-content restart memory-warm fp8-block side-by-side "
-        "both-on-one pid-avoided memory-points two-engines await fp8-tensor down",
+        "both": (NURSERY, NO_ROLL),
+        "steps": "up memory restart memory-warm two-engines fp8-tensor pid-fault pid-collision wrong-content "
+        "fp8-block side-by-side both-on-one pid-avoided memory-points down",
     },
-    # Alone on the host: nothing else runs on any GPU. The stack of `eight`.
-    "timing": {
-        "like": "eight",
-        "steps": "alone restart disk-warm nursery nursery-restart nursery-restart-2 nursery-kill "
-        "disk-dropped nursery-memory forked forked-restart",
-    },
-    "bench": {"like": "eight", "steps": "alone bench down"},
     "tp2": {
         "environment": "gpu-tp2",
         "gpus": (0, 1),
         "port": 8082,
         "model": "eight",
         "settings": (*H200, "engine.kv_cache.gib=24"),
-        "steps": "up memory pid-numbers restart disk-warm memory-warm kill-rank engine-kill recreate "
+        "both": (NURSERY, NO_ROLL),
+        "steps": "up memory nursery restart memory-warm pid-numbers disk-warm kill-rank engine-kill recreate "
         "swapped down",
+    },
+    # Beside little else: on the stack of `eight`, stock engines on the same GPU.
+    "bench": {"like": "eight", "after": ("eight",), "steps": "bench down"},
+    # A stack of its own: each lever is a new container, which the comparison must not see.
+    "levers": {
+        "environment": "gpu",
+        "gpus": (1,),
+        "port": 8084,
+        "model": "eight",
+        "settings": (*H200, "engine.kv_cache.gib=4"),
+        "both": (NURSERY, NO_ROLL),
+        "after": ("small",),
+        "steps": "up nursery restart restart-2 sizes sizes-restart aot aot-restart both both-restart down",
+    },
+    # Alone on the host, on the stack of `tp2`.
+    "tp2-bench": {
+        "like": "tp2",
+        "after": ("tp2", "bench", "levers", "roll", "small"),
+        "steps": "bench-tp2 down",
+    },
+    # Alone on the host, on the stack of `eight`: weights from disk, page cache warm and dropped.
+    "timing": {
+        "like": "eight",
+        "after": ("eight", "bench"),
+        "steps": "alone restart disk-warm disk-dropped",
     },
 }
 
@@ -132,6 +177,9 @@ def make_lane(name: str, results: Path, *, cpu: bool) -> Lane:
     models = Path(os.environ.get("GPU_SESSION_MODELS", "/tmp/models"))
     project = f"g-{like}"
     rehearsed = ("engine.kv_cache.gib=0.1", f"parallel.tensor={len(wanted['gpus'])}")
+    both = wanted["both"]
+    if no_nursery(results, project).exists():
+        both = tuple(setting for setting in both if setting != NURSERY)
     return Lane(
         name=name,
         project=project,
@@ -139,25 +187,25 @@ def make_lane(name: str, results: Path, *, cpu: bool) -> Lane:
         gpus=wanted["gpus"],
         port=wanted["port"],
         model=str(models / wanted["model"]),
-        settings=rehearsed if cpu else wanted["settings"],
+        settings=(*(rehearsed if cpu else wanted["settings"]), *both),
         results=results,
         override=Path(f"/tmp/override-{project}.yaml"),
         models=models,
     )
 
 
+def no_nursery(results: Path, project: str) -> Path:
+    """Its existence says that this project's engines are started from the command line from now on."""
+    return results / f"{project}.no-nursery"
+
+
 def run_lane(arguments: argparse.Namespace) -> None:
-    lane = make_lane(arguments.name, arguments.results, cpu=arguments.cpu)
-    lane.folder.mkdir(parents=True, exist_ok=True)
-    if lane.on_gpu and len(lane.gpus) == 1:
-        # On a host with fewer GPUs lanes share them; their plans say whether that fits.
-        lane = replace(lane, gpus=(lane.gpus[0] % len(read_gpus()),))
-    if lane.on_gpu and lane.gpus != tuple(range(len(lane.gpus))):
-        named = f"gpu.devices={','.join(used_uuids(lane))}"
-        lane = replace(lane, settings=(*lane.settings, named))
-    make_override(lane)
-    (lane.folder / "pid").write_text(str(os.getpid()))
+    folder = arguments.results / arguments.name
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "pid").write_text(str(os.getpid()))
     try:
+        await_lanes(folder, LANES[arguments.name].get("after", ()))
+        lane = prepared_lane(arguments)
         for name in arguments.steps or LANES[lane.name]["steps"].split():
             if (lane.folder / "stop").exists():
                 say(lane, f"asked to stop before {name}")
@@ -166,12 +214,49 @@ def run_lane(arguments: argparse.Namespace) -> None:
                 continue
             facts = run_step(lane, name)
             keep_logs(lane)
-            if name == "up" and facts.get("exit") != 0:
-                # Nothing after it would tell anything; the next call tries again.
-                (lane.folder / "up.json").replace(lane.folder / "up-failed.json")
+            if name != "up" or facts.get("exit") == 0:
+                continue
+            set_aside(lane, "up", "up-failed")
+            if NURSERY not in lane.settings:
+                break  # nothing after it would tell anything; the next call tries again
+            no_nursery(lane.results, lane.project).touch()
+            say(lane, "once more, without a nursery")
+            lane = prepared_lane(arguments)
+            facts = run_step(lane, "up")
+            keep_logs(lane)
+            if facts.get("exit") != 0:
+                set_aside(lane, "up", "up-failed-again")
                 break
     finally:
-        (lane.folder / "pid").unlink()
+        (folder / "pid").unlink()
+
+
+def prepared_lane(arguments: argparse.Namespace) -> Lane:
+    """With its override file and its networks."""
+    lane = make_lane(arguments.name, arguments.results, cpu=arguments.cpu)
+    if lane.on_gpu and len(lane.gpus) == 1:
+        # On a host with fewer GPUs lanes share them; their plans say whether that fits.
+        lane = replace(lane, gpus=(lane.gpus[0] % len(read_gpus()),))
+    if lane.on_gpu and lane.gpus != tuple(range(len(lane.gpus))):
+        named = f"gpu.devices={','.join(used_uuids(lane))}"
+        lane = replace(lane, settings=(*lane.settings, named))
+    make_override(lane)
+    return lane
+
+
+def await_lanes(folder: Path, names: Sequence[str]) -> None:
+    """Until none of them runs. Meanwhile this one is not beside anybody."""
+    waiting = folder / "waiting"
+    waiting.touch()
+    while any((folder.parent / name / "pid").exists() for name in names):
+        if (folder / "stop").exists():
+            break
+        time.sleep(1.0)
+    waiting.unlink()
+
+
+def set_aside(lane: Lane, step: str, name: str) -> None:
+    (lane.folder / f"{step}.json").replace(lane.folder / f"{name}.json")
 
 
 def run_step(lane: Lane, name: str) -> Mapping[str, Any]:
@@ -194,7 +279,11 @@ def run_step(lane: Lane, name: str) -> Mapping[str, Any]:
 
 
 def other_lanes(lane: Lane) -> list[str]:
-    return sorted(path.parent.name for path in lane.results.glob("*/pid") if path.parent != lane.folder)
+    return sorted(
+        path.parent.name
+        for path in lane.results.glob("*/pid")
+        if path.parent != lane.folder and not path.with_name("waiting").exists()
+    )
 
 
 def make_override(lane: Lane) -> None:
@@ -204,9 +293,15 @@ def make_override(lane: Lane) -> None:
     select = Path("/tmp/select")
     if lane.on_gpu and select.exists():
         options += ["--select", select.read_text().strip()]
+    if NO_ROLL in lane.settings:
+        options += ["--no-surge"]
     _host("override", "--project", lane.project, "--out", str(lane.override), *options)
     image = [] if lane.on_gpu else ["--image", cpu_image()]
     _host("network", "--project", lane.project, "--port", str(lane.port), *image)
+
+
+def remove_networks(lane: Lane) -> None:
+    _host("network", "--project", lane.project, "--remove")
 
 
 def cpu_image() -> str:
@@ -250,6 +345,16 @@ def line_of(facts: Mapping[str, Any]) -> str:
     seconds = facts.get("seconds")
     if isinstance(seconds, dict):
         parts.append(" ".join(f"{name} {value:.1f}" for name, value in seconds.items()))
+    if "forked" in facts:
+        parts.append("forked" if facts["forked"] else "from the command line")
+    parts += [
+        f"{one['kind']} {one['median_seconds']:.1f} ({one['of_first']:.2f}, n={len(one['seconds'])})"
+        for one in (facts.get("bench") or {}).get("series", ())
+    ]
+    if facts.get("counts"):
+        parts.append(", ".join(f"{name} {count}" for name, count in facts["counts"].items()))
+    if facts.get("next_first_token_seconds") is not None:
+        parts.append(f"next first token {facts['next_first_token_seconds']:.2f}")
     log = facts.get("log") or {}
     parts += [f"{key} {log[key]:g}" for key in ("load_seconds", "graphs_gib") if key in log]
     return mark + "  ".join(parts)

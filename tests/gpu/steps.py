@@ -20,6 +20,8 @@ from gpu.lane import (
     compare_with_plan,
     container_mib,
     engine_log,
+    forked,
+    nursery_marks,
     snapshot,
     up_arguments,
     used_uuids,
@@ -34,7 +36,7 @@ from warmops.starts import EngineFailed, await_held
 Facts = dict[str, Any]
 Step = Callable[[Lane], Facts]
 
-UP_SECONDS = 420.0
+UP_SECONDS = 360.0
 START_SECONDS = 200.0
 _DROP_CACHES = Path("/proc/sys/vm/drop_caches")
 
@@ -49,6 +51,7 @@ def up(lane: Lane) -> Facts:
         "seconds": round(seconds, 1),
         "outcome": facts.get("outcome"),
         "parts": facts.get("seconds"),
+        "forked": forked(nursery_marks(lane)),
         "log": memory.log_facts(engine_log(lane)),
         "hardened": _hardened(lane) if code == 0 else None,
     }
@@ -97,6 +100,7 @@ def restart(lane: Lane) -> Facts:
             key: facts.get(key)
             for key in ("outcome", "reason", "seconds", "phases", "same_answer", "tensors")
         },
+        "forked": forked(nursery_marks(lane)),
         "log": memory.log_facts(engine_log(lane)),
     }
 
@@ -117,6 +121,7 @@ def drill(name: str) -> Step:
             "took": round(seconds, 1),
             **{key: runs[0].get(key) for key in ("outcome", "reason", "seconds", "tensors")},
             "not_as_expected": [f for f in runs[0].get("findings", []) if not f["ok"]],
+            "forked": forked(nursery_marks(lane)),
             "log": memory.log_facts(engine_log(lane)),
         }
 
@@ -228,15 +233,6 @@ def from_disk(dropped: bool) -> Step:
     return run
 
 
-def bench(lane: Lane) -> Facts:
-    """`warm bench`: stock and this stack in turn; without the third, for which the time does not suffice."""
-    options = ("--repeat", "2", "--kinds", "stock,container,restart", "--json")
-    code, told, seconds = warm(lane, "bench", *options, log="bench", seconds=560)
-    report = _read(told)
-    write_json(lane.folder / "bench.report.json", report)
-    return {"ok": code == 0, "exit": code, "took": round(seconds, 1), "bench": report.get("bench")}
-
-
 def await_engine(lane: Lane) -> Facts:
     """Until the engine that a step before has started answers again."""
     deadline = time.monotonic() + START_SECONDS
@@ -265,6 +261,9 @@ def alone(lane: Lane) -> Facts:
 def down(lane: Lane) -> Facts:
     """Everything of the project goes, and so does its memory."""
     code, _, seconds = warm(lane, "down", "--all", log="down", seconds=120)
+    from gpu.session import remove_networks
+
+    remove_networks(lane)
     left = {gpu.uuid: gpu.used_mib for gpu in _gpus(lane)}
     return {"ok": code == 0, "exit": code, "took": round(seconds, 1), "used_after_mib": left}
 

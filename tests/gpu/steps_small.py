@@ -26,6 +26,8 @@ AT_ONCE = min(STARTS, 5)
 EAGER = ("--enforce-eager",)
 # A second engine of the same plan beside the first needs no large cache to be told apart from it.
 SMALL_KV = {"--kv-cache-memory-bytes": f"--kv-cache-memory-bytes={1024**3}"}
+# The port of a step before may still be in use: each has its own, beyond those of the lanes.
+FP8_PORTS = {"small-fp8": 10, "small-fp8-tensor": 20}
 _PROCESS = re.compile(r"\((?:EngineCore|Worker)[^)]* pid=(\d+)\)")
 _MISMATCH = re.compile(r"WeightCacheKey mismatch on fields: .*")
 
@@ -198,12 +200,12 @@ def fp8(folder: str) -> Any:
         beside = replace(
             lane,
             project=f"{lane.project}-{folder}",
-            port=lane.port + 10,
+            port=lane.port + FP8_PORTS[folder],
             model=str(lane.models / folder),
             override=lane.override.with_name(f"override-{lane.project}-{folder}.yaml"),
             settings=(*lane.settings, "engine.arguments.enforce-eager=true"),
         )
-        from gpu.session import make_override
+        from gpu.session import make_override, remove_networks
 
         make_override(beside)
         code, told, seconds = warm(
@@ -222,6 +224,7 @@ def fp8(folder: str) -> Any:
         status = beside.docker_project.supervisor_status() or {}
         (lane.folder / f"{folder}-vllm.log").write_text("\n".join(log) + "\n", encoding="utf-8")
         warm(beside, "down", "--all", "--volumes", log=folder, seconds=120)
+        remove_networks(beside)
         return {
             "ok": code == 0 and facts.get("outcome") == "hit" and bool(again.get("same_answer")),
             "exit": code,
@@ -281,7 +284,7 @@ def _belongings(project: Project) -> dict[str, list[str]]:
 
 def both_on_one(lane: Lane) -> Facts:
     """A third project pointed at GPUs that others hold, too large beside them: refused before it starts."""
-    third = replace(lane, project=f"{lane.project}-mistake", port=lane.port + 20)
+    third = replace(lane, project=f"{lane.project}-mistake", port=lane.port + 30)
     from gpu.session import make_override
 
     third = replace(third, override=lane.override.with_name(f"override-{third.project}.yaml"))

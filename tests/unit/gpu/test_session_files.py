@@ -9,13 +9,20 @@ from xml.etree import ElementTree
 
 import pytest
 
+from gpu import relay, session
 from gpu.collect import collect, read_steps, why_not
+from gpu.collect_tables import bench_tables, load_tables, nursery_lines
 from gpu.extra import Extra, extra_services
 from gpu.figures import Cost, cost_picture
 from gpu.gpus import ProcessMemory, mib_by_gpu, parse_gpus, parse_processes
-from gpu.host import changes_of, device_nodes
+from gpu.host import changes_of, device_nodes, override, routes_of, services
+from gpu.lane import forked
+from gpu.make_steady import silence
 from gpu.memory import compare, log_facts, overhead
-from gpu.session import LANES, STEPS, line_of, make_parser
+from gpu.session import LANES, NURSERY, STEPS, line_of, make_lane, make_parser, no_nursery
+from gpu.steps_load import without_requests
+from gpu.steps_starts import _settled, seconds_left
+from warmops.evidence import Mark
 from warmops.project import ROOT
 
 MIB, GIB = 1024**2, 1024**3
@@ -161,6 +168,145 @@ def test_an_empty_image_starts_what_its_dockerfile_starts(dockerfile: str) -> No
 def test_every_step_of_a_lane_exists() -> None:
     for lane in LANES.values():
         assert set(lane["steps"].split()) <= set(STEPS)
+
+
+def test_a_lane_comes_after_lanes_that_exist() -> None:
+    for name, lane in LANES.items():
+        assert set(lane.get("after", ())) <= LANES.keys() - {name}
+
+
+def test_no_two_lanes_share_a_port_unless_they_share_a_stack() -> None:
+    ports = [lane["port"] for lane in LANES.values() if "like" not in lane]
+    assert len(ports) == len(set(ports))
+
+
+def test_a_lane_whose_first_up_failed_goes_on_without_a_nursery(tmp_path: Path) -> None:
+    assert NURSERY in make_lane("bench", tmp_path, cpu=False).settings
+    no_nursery(tmp_path, "g-eight").touch()
+    assert NURSERY not in make_lane("bench", tmp_path, cpu=False).settings
+    assert NURSERY in make_lane("roll", tmp_path, cpu=True).settings
+
+
+def test_a_lane_that_waits_is_beside_nobody(tmp_path: Path) -> None:
+    for name in ("eight", "roll", "bench"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "pid").touch()
+    (tmp_path / "bench" / "waiting").touch()
+    assert session.other_lanes(make_lane("eight", tmp_path, cpu=True)) == ["roll"]
+
+
+def test_each_engine_has_a_network_that_the_relay_leads_to() -> None:
+    pids = {"network": 10, "network-vllm": 20, "network-surge": 30}
+    routes = [relay.read_route(text) for text in routes_of(pids, 8081)]
+    assert [(r.source, r.address, r.port, r.target, r.inside) for r in routes] == [
+        (0, "127.0.0.1", 8081, 10, 8080),
+        (10, "127.0.0.2", 8000, 20, 8000),
+        (10, "127.0.0.3", 8000, 30, 8000),
+    ]
+
+
+def test_the_override_says_only_where_things_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpu.host.device_nodes", lambda minors: ["/dev/nvidia1"])
+    (gpu,) = parse_gpus(SMI)
+    made = override(Path("/opt/site"), "p", [gpu], nodes=True)["services"]
+    assert list(made) == services()
+    assert [one["network_mode"] for one in made.values()] == [
+        "container:p-network",
+        "container:p-network",
+        "container:p-network-vllm",
+        "container:p-network-surge",
+    ]
+    assert made["vllm"]["devices"] == made["vllm-surge"]["devices"] == ["/dev/nvidia1"]
+    assert "devices" not in made["gateway"]
+    assert not any("command" in one or "image" in one for one in made.values())
+
+
+def test_who_listens_stands_in_the_kernels_table() -> None:
+    table = [
+        "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when",
+        "   0: 00000000:1F40 00000000:0000 0A 00000000:00000000 00:00000000",
+        "   1: 0100007F:1F90 0100007F:C0DE 01 00000000:00000000 00:00000000",
+    ]
+    assert relay.listens(table, 8000)
+    assert not relay.listens(table, 8080)  # a connection is no listener
+    assert not relay.listens([], 8000)
+
+
+def test_a_steady_checkpoint_adds_nothing_and_spells_what_it_says(tmp_path: Path) -> None:
+    tensors = {"lm_head.weight": [4, 2], "layers.0.mlp.down_proj.weight": [2, 2], "norm.weight": [2]}
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    size = 0
+    for name, shape in tensors.items():
+        length = 2
+        for side in shape:
+            length *= side
+        header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [size, size + length]}
+        size += length
+    head = json.dumps(header).encode()
+    file = tmp_path / "m.safetensors"
+    file.write_bytes(len(head).to_bytes(8, "little") + head + b"x" * size)
+    silence(file, 3, {1})
+    data = file.read_bytes()[8 + len(head) :]
+    assert data == b"xxxx" + bytes(4) + b"xxxx" + bytes(4) + bytes(8) + b"xxxx"
+
+
+def mark(event: str, **fields: Any) -> Mark:
+    return Mark(event=event, t=1.0, fields=fields)
+
+
+def test_a_nursery_has_settled_when_it_learned_from_the_engine_that_serves() -> None:
+    born = [mark("nursery", state="ready"), mark("serve", nursery=True)]
+    assert forked(born)
+    assert not _settled(born)
+    assert _settled([*born, mark("nursery", state="learned")])
+    assert not _settled([*born, mark("nursery", state="learned"), mark("serve", nursery=True)])
+    refused = [mark("nursery", state="off", sentence="after the import of a CUDA is initialised")]
+    assert _settled([*refused, mark("serve", nursery=False)])
+    assert not _settled([mark("nursery", state="gone"), mark("serve", nursery=False)])  # it is made anew
+    assert _settled([mark("serve", nursery=False)])  # none is wanted
+
+
+def test_the_last_seconds_of_a_session_are_for_its_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GPU_SESSION_END", raising=False)
+    assert seconds_left(900.0) == 900.0
+    monkeypatch.setenv("GPU_SESSION_END", "100")
+    assert seconds_left(900.0) == 1.0
+
+
+SERIES = [
+    {"title": "stock", "seconds": [60.0, 58.0], "median_seconds": 59.0, "of_first": 1.0},
+    {"title": "ours", "seconds": [20.0, 21.0], "median_seconds": 20.5, "of_first": 0.3475},
+]
+COUNTS = {"sent": 90, "answered": 88, "failed": 0, "cut": 0, "error event": 2}
+
+
+def test_tables_of_a_comparison_a_load_and_a_nursery() -> None:
+    told = "\n".join(bench_tables([step("bench", "bench", bench={"series": SERIES, "page_cache": "warm"})]))
+    assert "| ours | 20.5 | 0.35 | 20.0, 21.0 |" in told
+    assert "Beside it ran nothing." in told
+    spread = {"count": 8, "p50": 0.1, "p99": 0.2, "max": 0.3}
+    load = step(
+        "roll",
+        "load-roll",
+        event="roll",
+        counts=COUNTS,
+        next_first_token_seconds=0.4,
+        first_token={"before": spread, "during": None},
+        phases=[{"name": "event", "begin": 10.0, "seconds": 100.0}],
+    )
+    told = "\n".join(load_tables([load]))
+    assert "| roll | 90 | 88 | 0 | 0 | 2 | 0.40 |  |" in told
+    assert "| roll | before | 8 | 0.10 | 0.20 | 0.30 |" in told
+    assert "| roll | event | 10.0 | 100.0 |" in told
+    said = [{"state": "ready", "seconds": 30.0}]
+    facts = step("eight", "nursery", said=said, forked=True, list={"learned": 9, "unfit": ["a.b"]})
+    assert "| eight | yes | 9 | a.b | 30.00 |  |" in "\n".join(nursery_lines([facts]))
+    assert bench_tables([step("a", "up")]) + load_tables([step("a", "up")]) + nursery_lines([]) == []
+
+
+def test_a_kept_report_has_no_single_requests() -> None:
+    assert without_requests({"runs": [{"requests": [1], "counts": {}}]}) == {"runs": [{"counts": {}}]}
+    assert without_requests({}) == {}
 
 
 @pytest.mark.parametrize("cpu", [[], ["--cpu"]])
