@@ -16,6 +16,7 @@ import argparse
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from warmops.bench_engines import PLAIN, STOCK, OtherEngines, OtherStart
@@ -45,6 +46,7 @@ from warmops.target import add_target, find_target
 from warmops.waiting import await_serving
 
 PAGE_CACHE = "warm: never dropped, and one stock start that is not counted read the checkpoint before"
+PAGE_CACHE_WARM = "warm: never dropped, and the weight cache read the checkpoint before"
 TITLES = {
     "stock": "stock vllm serve from disk, vLLM's defaults",
     "plain": "ipc_cache with vLLM's defaults, new container",
@@ -68,29 +70,52 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"which starts, of {', '.join(TITLES)} (all but cold)",
     )
     parser.add_argument(
+        "--no-first", action="store_true", help="no stock start that is not counted: the page cache is warm"
+    )
+    parser.add_argument(
         "--beside", action="store_true", help="other engines start while this one lives: needs their memory"
     )
 
 
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """What is compared and how. `beside`: the others start while the stack's engine lives; `first`: one stock
+    start that is not counted comes before all.
+    """
+
+    kinds: tuple[str, ...]
+    repeat: int
+    beside: bool = False
+    first: bool = True
+
+
 def run(arguments: argparse.Namespace) -> int:
+    wanted = comparison_of(arguments)
+    project, settings = find_target(arguments)
+    if "cold" in wanted.kinds and project.host_cache is not None:
+        raise failure("a weight cache of the host is not ours to stop", "leave out cold", exit_code=2)
+    if settings.standby:
+        hint = "make up with engine.standby: false first"
+        raise failure("a standby would answer for the engine that is measured", hint, exit_code=1)
+    with alone(project, "bench"):
+        report, folder = _bench(project, settings, wanted)
+    if arguments.json:
+        print(json.dumps(to_json(report), indent=2, ensure_ascii=False))
+    show(report, folder)
+    return 0 if report.passed else 1
+
+
+def comparison_of(arguments: argparse.Namespace) -> Comparison:
+    """Raises UserError (exit code 2) when there is no such comparison."""
     if arguments.repeat < 1:
         raise failure(f"repeat: {arguments.repeat} is not a count", "give 1 or more", exit_code=2)
     kinds = kinds_of(arguments.kinds)
     if arguments.beside:
         # A new start of the container would end what the others run beside.
         kinds = tuple(kind for kind in kinds if kind not in ("container", "cold"))
-    project, settings = find_target(arguments)
-    if "cold" in kinds and project.host_cache is not None:
-        raise failure("a weight cache of the host is not ours to stop", "leave out cold", exit_code=2)
-    if settings.standby:
-        hint = "make up with engine.standby: false first"
-        raise failure("a standby would answer for the engine that is measured", hint, exit_code=1)
-    with alone(project, "bench"):
-        report, folder = _bench(project, settings, kinds, repeat=arguments.repeat, beside=arguments.beside)
-    if arguments.json:
-        print(json.dumps(to_json(report), indent=2, ensure_ascii=False))
-    show(report, folder)
-    return 0 if report.passed else 1
+    return Comparison(
+        kinds=kinds, repeat=arguments.repeat, beside=arguments.beside, first=not arguments.no_first
+    )
 
 
 def kinds_of(text: str) -> tuple[str, ...]:
@@ -104,32 +129,31 @@ def kinds_of(text: str) -> tuple[str, ...]:
     return tuple(kind for kind in TITLES if kind in wanted)
 
 
-def _bench(
-    project: Project, settings: Remembered, kinds: tuple[str, ...], *, repeat: int, beside: bool
-) -> tuple[Report, Path]:
+def _bench(project: Project, settings: Remembered, wanted: Comparison) -> tuple[Report, Path]:
     """The report is written after each round: one that is interrupted leaves the rounds before."""
     require_weight_cache(project)
     expected = answer_now(project, settings)
     started_at = utc_now()
     runs: list[Run] = []
-    if not beside:
+    if not wanted.beside:
         stop_engine(project)
-    others = OtherEngines.make(project, settings, beside=beside)
+    others = OtherEngines.make(project, settings, beside=wanted.beside)
     try:
-        heading("one stock start that is not counted, so that the page cache is warm")
-        others.start(STOCK)
-        others.stop(STOCK)
-        for repetition in range(1, repeat + 1):
-            heading(f"start {repetition} of {repeat} of each kind")
-            runs += _one_of_each(project, settings, others, kinds, repetition, expected)
-            bench = summarise(runs, expected, kinds)
+        if wanted.first:
+            heading("one stock start that is not counted, so that the page cache is warm")
+            others.start(STOCK)
+            others.stop(STOCK)
+        for repetition in range(1, wanted.repeat + 1):
+            heading(f"start {repetition} of {wanted.repeat} of each kind")
+            runs += _one_of_each(project, settings, others, wanted.kinds, repetition, expected)
+            bench = summarise(runs, expected, wanted.kinds, first=wanted.first)
             report = build_report(project, settings, runs, started_at=started_at, bench=bench)
             folder = write_report(report, project.reports)
             picture = render_picture(middle_runs(runs), TITLES)
             (folder / "starts.svg").write_text(picture + "\n", encoding="utf-8")
-            if "cold" in kinds and repetition < repeat:
+            if "cold" in wanted.kinds and repetition < wanted.repeat:
                 # The containers of vLLM's defaults joined the namespace of a weight cache that is gone now.
-                others = OtherEngines.make(project, settings, beside=beside)
+                others = OtherEngines.make(project, settings, beside=wanted.beside)
     finally:
         others.remove()
         start_engine(project)
@@ -137,13 +161,16 @@ def _bench(
     return report, folder
 
 
-def summarise(runs: list[Run], expected: str | None, kinds: tuple[str, ...] = _USUAL) -> Bench | None:
+def summarise(
+    runs: list[Run], expected: str | None, kinds: tuple[str, ...] = _USUAL, *, first: bool = True
+) -> Bench | None:
     """One series for each kind; None when one of them has no measured start."""
     series = tuple(Series(kind=kind, title=TITLES[kind], seconds=_first_tokens(runs, kind)) for kind in kinds)
     if not all(one.seconds for one in series):
         return None
     same = expected is not None and all(run.answer == expected for run in runs)
-    return Bench(page_cache=PAGE_CACHE, series=series, same_answer=same)
+    page_cache = PAGE_CACHE if first else PAGE_CACHE_WARM
+    return Bench(page_cache=page_cache, series=series, same_answer=same)
 
 
 def _first_tokens(runs: list[Run], kind: str) -> tuple[float, ...]:

@@ -25,8 +25,13 @@ from warmops.starts import POLL_SECONDS, START_SECONDS, EngineFailed, HeldReques
 STOCK = "vllm-stock"
 PLAIN = "vllm-plain"
 _WEIGHT_CACHE_FLAGS = re.compile(r"^--(load-format|model-loader-extra-config)=")
-# How an engine's processes begin is vLLM's own choice in both.
-_LEVERS = ("VLLM_WORKER_MULTIPROC_METHOD", "VLLM_ENABLE_V1_MULTIPROCESSING", "WARMSTACK_NURSERY")
+# How an engine's processes begin, and in what form compiled code is kept, is vLLM's own choice in both.
+_LEVERS = (
+    "VLLM_WORKER_MULTIPROC_METHOD",
+    "VLLM_ENABLE_V1_MULTIPROCESSING",
+    "VLLM_USE_MEGA_AOT_ARTIFACT",
+    "WARMSTACK_NURSERY",
+)
 _KEPT = (
     "image",
     "user",

@@ -55,6 +55,7 @@ STEPS: Mapping[str, Step] = {
     "aot-restart": steps.restart,
     "both": steps.up_with(_FEW_SIZES, _AOT),
     "both-restart": steps.restart,
+    "bench-both": steps_starts.bench("stock,restart", repeat=2),
     "load-roll": steps_load.under_load("roll", seconds=20, limit=420),
     "load-restart": steps_load.under_load("restart", seconds=16, limit=150),
     "standby": steps.up_with("engine.standby=true"),
@@ -133,8 +134,8 @@ LANES: Mapping[str, Mapping[str, Any]] = {
         "model": "eight",
         "settings": (*H200, "engine.kv_cache.gib=4"),
         "both": (NURSERY, NO_ROLL),
-        "after": ("small",),
-        "steps": "up nursery restart restart-2 sizes sizes-restart aot aot-restart both both-restart down",
+        "after": ("tp2",),
+        "steps": "up nursery restart restart-2 sizes sizes-restart aot aot-restart both bench-both down",
     },
     # Alone on the host, on the stack of `tp2`.
     "tp2-bench": {

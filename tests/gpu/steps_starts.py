@@ -63,7 +63,7 @@ def bench(kinds: str, repeat: int) -> Step:
 
     def run(lane: Lane) -> Facts:
         begun, loads = time.time(), [os.getloadavg()[0]]
-        options = ("--kinds", kinds, "--repeat", str(repeat), "--beside", "--json")
+        options = ("--kinds", kinds, "--repeat", str(repeat), "--beside", "--no-first", "--json")
         code, told, seconds = warm(lane, "bench", *options, log="bench", seconds=seconds_left(900.0))
         report = _read(told) or newest_report(lane, since=begun)
         write_json(lane.folder / "bench.report.json", report)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,15 @@ from typing import Any
 import pytest
 
 from fakes.engine import MODEL, FakeEngine
-from warmops.bench import TITLES, kinds_of, middle_runs, summarise
+from warmops.bench import (
+    TITLES,
+    Comparison,
+    add_arguments,
+    comparison_of,
+    kinds_of,
+    middle_runs,
+    summarise,
+)
 from warmops.bench_direct import ask_directly
 from warmops.bench_engines import bench_config
 from warmops.console import UserError
@@ -79,6 +88,24 @@ def test_one_that_ends_says_why(tmp_path: Path) -> None:
     docker.write_text("#!/bin/sh\necho 'it was killed' >&2\nexit 137\n")
     docker.chmod(0o755)
     assert ask_directly(Docker(binary=str(docker)), "container", "m", 20).error == "it was killed"
+
+
+def wanted(*words: str) -> Comparison:
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    return comparison_of(parser.parse_args(words))
+
+
+def test_beside_the_stacks_engine_nothing_ends_its_container() -> None:
+    assert wanted("--kinds", "stock,container,restart,cold", "--beside").kinds == ("stock", "restart")
+    assert not wanted("--no-first").first
+
+
+def test_the_state_of_the_page_cache_is_told() -> None:
+    for first, words in ((True, "not counted"), (False, "the weight cache read")):
+        bench = summarise(RUNS, "Paris.", first=first)
+        assert bench is not None
+        assert words in bench.page_cache
 
 
 def start(kind: str, seconds: float | None, repetition: int = 1, answer: str = "Paris.") -> Run:
