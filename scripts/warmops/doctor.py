@@ -15,9 +15,10 @@ from typing import Final
 
 from warmops import table
 from warmops.docker import Docker
-from warmops.doctor_checks import CHECKS, Finding, Level, judge_all
+from warmops.doctor_checks import CHECKS, judge_all
 from warmops.doctor_facts import DoctorFacts
 from warmops.doctor_gather import gather_facts
+from warmops.doctor_verdicts import Finding, Level
 from warmops.hostfacts import nvidia_is_usable
 from warmops.wanted import Wanted, find_wanted, plan_wanted
 from warmops.wishes import add_wishes, complete

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from warmops.doctor import essential, finding_lines, refuse
-from warmops.doctor_checks import CHECKS, Finding, judge_all
+from warmops.doctor_checks import CHECKS, judge_all
 from warmops.doctor_facts import (
     DoctorFacts,
     EngineFacts,
@@ -21,6 +21,7 @@ from warmops.doctor_facts import (
     PortFacts,
     WishFacts,
 )
+from warmops.doctor_verdicts import Finding
 from warmplan import UserError
 
 GIB = 1024**3
