@@ -7,7 +7,6 @@ made of their times.
 
 from __future__ import annotations
 
-import json
 import re
 import time
 from collections.abc import Mapping
@@ -17,10 +16,10 @@ from typing import Any
 from warmops.answers import Answer, is_ready
 from warmops.bench_direct import ask_directly
 from warmops.changes import ENGINE, WEIGHT_CACHE
-from warmops.docker import Compose
 from warmops.evidence import LogLine
-from warmops.project import Project, Remembered, log_line, unix_seconds
-from warmops.starts import POLL_SECONDS, START_SECONDS, EngineFailed, HeldRequest
+from warmops.project import Project, Remembered, unix_seconds
+from warmops.side_project import BENCH, SideProject
+from warmops.starts import POLL_SECONDS, START_SECONDS, HeldRequest
 
 STOCK = "vllm-stock"
 PLAIN = "vllm-plain"
@@ -63,7 +62,7 @@ class OtherEngines:
 
     project: Project
     settings: Remembered
-    compose: Compose
+    side: SideProject
     beside: bool
 
     @classmethod
@@ -74,15 +73,9 @@ class OtherEngines:
         """
         cache = project.container(WEIGHT_CACHE)
         ipc = None if cache is None else f"container:{cache.id}"
-        file = project.folder / "bench.yaml"
         config = bench_config(project.compose.config(), project.name, ipc=ipc, beside=beside)
-        file.write_text(json.dumps(config, indent=2), encoding="utf-8")
-        compose = project.docker.compose(
-            project=f"{project.name}-bench", file=file, project_directory=project.folder
-        )
-        compose.run("down", "--remove-orphans", quiet=True)
-        compose.run("up", "--no-start")
-        return cls(project=project, settings=settings, compose=compose, beside=beside)
+        side = SideProject.make(project, BENCH, config)
+        return cls(project=project, settings=settings, side=side, beside=beside)
 
     def start(self, service: str) -> OtherStart:
         """Start it, and measure until the first token of a request that waited for it."""
@@ -99,14 +92,14 @@ class OtherEngines:
             moments=moments,
             answer=answer,
             error=error,
-            lines=self._log(service, since=moments["stopped"]),
+            lines=tuple(self.side.log(service, since=moments["stopped"])),
         )
 
     def _ask_held(self, service: str, moments: dict[str, float]) -> tuple[Answer | None, str | None]:
         """No other engine lives: the gateway holds the request meanwhile."""
         request = HeldRequest(self.settings, self.project.api_key())
         request.start()
-        self.project.docker.run("start", self.container(service))
+        self.side.start(service)
         while request.is_alive():
             if "ready" not in moments and is_ready(self.settings.gateway_url):
                 moments["ready"] = time.time()
@@ -114,9 +107,10 @@ class OtherEngines:
         return request.result(), request.error
 
     def _ask_itself(self, service: str, moments: dict[str, float]) -> tuple[Answer | None, str | None]:
-        container = self.container(service)
-        self.project.docker.run("start", container)
-        told = ask_directly(self.project.docker, container, self.settings.served_model, START_SECONDS)
+        self.side.start(service)
+        told = ask_directly(
+            self.project.docker, self.container(service), self.settings.served_model, START_SECONDS
+        )
         if told.ready_at is not None:
             moments["ready"] = told.ready_at
         return told.answer, told.error
@@ -124,29 +118,14 @@ class OtherEngines:
     def stop(self, service: str) -> float:
         """Seconds until it is gone."""
         begun = time.monotonic()
-        self.project.docker.run("stop", self.container(service))
+        self.side.stop(service)
         return time.monotonic() - begun
 
     def container(self, service: str) -> str:
-        found = self.compose.container(service)
-        if found is None:
-            raise EngineFailed(f"the container of {service} is gone")
-        return found
+        return self.side.container(service)
 
     def remove(self) -> None:
-        self.compose.run("down", "--remove-orphans", "--timeout", "30")
-
-    def _log(self, service: str, *, since: float) -> tuple[LogLine, ...]:
-        told = self.project.docker.capture(
-            "logs",
-            "--timestamps",
-            "--since",
-            f"{since:.6f}",
-            self.container(service),
-            merged=True,
-            check=False,
-        )
-        return tuple(log_line(line) for line in told.stdout.splitlines())
+        self.side.remove()
 
 
 def bench_config(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 
+from warmops import side_project
 from warmops.changes import ENGINES, WEIGHT_CACHE
 from warmops.console import failure, say
 from warmops.project import Project
@@ -47,7 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _remove_helpers(project: Project) -> None:
     """Engines of a `bench` or a `load` that was killed: they would hold the network and the weights."""
-    for name in (f"{project.name}-bench", f"{project.name}-second"):
+    for name in side_project.project_names(project):
         left = project.docker.containers(f"label=com.docker.compose.project={name}")
         if left:
             project.docker.run("rm", "--force", *left)

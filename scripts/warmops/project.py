@@ -139,17 +139,12 @@ class Project:
 
     def log(self, container: Container) -> list[LogLine]:
         """What the container wrote since it was last started."""
-        since = f"{container.started_at:.6f}"
-        told = self.docker.capture(
-            "logs",
-            "--timestamps",
-            "--since",
-            since,
-            container.id,
-            merged=True,
-            check=False,
-            timeout_seconds=60,
-        )
+        return self.log_since(container.id, container.started_at)
+
+    def log_since(self, container: str, moment: float) -> list[LogLine]:
+        """What a container wrote since a moment in unix seconds; nothing when there is no such container."""
+        since = ("--timestamps", "--since", f"{moment:.6f}")
+        told = self.docker.capture("logs", *since, container, merged=True, check=False, timeout_seconds=60)
         return [log_line(line) for line in told.stdout.splitlines()]
 
     def save_log(self, service: str) -> Path | None:

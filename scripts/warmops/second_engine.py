@@ -6,17 +6,17 @@ gateway nor `up` takes it for one of theirs. It is there to measure what two eng
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from warmops import side_project
 from warmops.changes import ENGINE, SURGE, WEIGHT_CACHE
 from warmops.console import failure
-from warmops.docker import Compose
-from warmops.evidence import LogLine, StartEvidence, classify_start
-from warmops.project import Project, Remembered, log_line
+from warmops.evidence import StartEvidence, classify_start
+from warmops.project import Project, Remembered
+from warmops.side_project import SideProject
 from warmops.starts import START_SECONDS, EngineFailed
 
 SECOND = "vllm-second"
@@ -28,9 +28,8 @@ _DROPPED = ("depends_on", "profiles", "healthcheck", "labels", "networks", "ipc"
 class SecondEngine:
     """The container and its Compose project; `remove` takes both away."""
 
-    project: Project
     settings: Remembered
-    compose: Compose
+    side: SideProject
 
     @classmethod
     def make(cls, project: Project, settings: Remembered) -> SecondEngine:
@@ -38,30 +37,20 @@ class SecondEngine:
         cache = project.container(WEIGHT_CACHE)
         if cache is None:
             raise failure("there is no weight cache", f"make up PROJECT={project.name}", exit_code=1)
-        wanted = project.compose.capture("--profile", "*", "config", "--format", "json")
         config = second_config(
-            json.loads(wanted.stdout),
+            project.compose.with_profiles("*").config(),
             project=project.name,
             weight_cache=cache.id,
             there=lambda name: project.docker.inspect(name, "volume") is not None,
         )
-        file = project.folder / "second.yaml"
-        file.write_text(json.dumps(config, indent=2), encoding="utf-8")
-        compose = project.docker.compose(
-            project=f"{project.name}-second", file=file, project_directory=project.folder
-        )
-        # What a killed run left behind.
-        compose.run("down", "--remove-orphans", "--volumes", quiet=True)
-        compose.run("up", "--no-start")
-        return cls(project=project, settings=settings, compose=compose)
+        return cls(settings=settings, side=SideProject.make(project, side_project.SECOND, config))
 
     def start(self) -> StartEvidence:
         """Start it and wait until it is ready. Raises EngineFailed when it is not, or maps nothing."""
         begun = time.time()
-        container = self._container()
-        self.project.docker.run("start", container)
+        self.side.start(SECOND)
         while time.time() < begun + START_SECONDS:
-            evidence = classify_start(self._log(container, begun), ranks=self.settings.ranks)
+            evidence = classify_start(self.side.log(SECOND, since=begun), ranks=self.settings.ranks)
             if evidence.mark("gave-up") is not None:
                 raise EngineFailed(evidence.sentence or "the second engine gave up")
             if evidence.ready:
@@ -72,22 +61,10 @@ class SecondEngine:
         raise EngineFailed(f"the second engine was not ready within {START_SECONDS:.0f} s")
 
     def stop(self) -> None:
-        self.project.docker.run("stop", self._container())
+        self.side.stop(SECOND)
 
     def remove(self) -> None:
-        self.compose.run("down", "--remove-orphans", "--volumes", "--timeout", "30")
-
-    def _container(self) -> str:
-        found = self.compose.container(SECOND)
-        if found is None:
-            raise EngineFailed("the second engine's container is gone")
-        return found
-
-    def _log(self, container: str, since: float) -> list[LogLine]:
-        told = self.project.docker.capture(
-            "logs", "--timestamps", "--since", f"{since:.6f}", container, merged=True, check=False
-        )
-        return [log_line(line) for line in told.stdout.splitlines()]
+        self.side.remove()
 
 
 def second_config(
