@@ -28,7 +28,7 @@ IMPORTED = "importing the fake vLLM"
 
 def ask_restart(folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-I", "-S", str(ROOT / "vllm-image/warmstack_restart.py")],
+        [sys.executable, "-I", "-S", str(ROOT / "vllm-image/warmstack_probe.py"), "restart"],
         env={"WARMSTACK_ENGINE_SOCKET": str(folder / "engine.sock")},
         capture_output=True,
         text=True,
