@@ -5,15 +5,25 @@ from __future__ import annotations
 import re
 import shlex
 import subprocess
+from pathlib import Path
 
 import pytest
 
 from support.stack import ROOT
+from warmops.cli import build_parser, find_command
 from warmops.pins import read_pins
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 # Targets for those who work on the project; `make` alone lists them.
 NOT_IN_README = {"help", "check", "images", "bench-cli", "docker-stop"}
+
+
+PAGES = [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *ROOT.glob("*-image/README.md")]
+SOURCES = ("compose", "scripts", "vllm-image", "daemon-image", "gateway-image", "webui-image")
+# `make up`, `make up REPLACE_WEIGHTS=yes`; a word in capitals or braces stands for a value.
+MAKE = re.compile(r"\bmake ([a-z]+(?:-[a-z]+)*)((?: [A-Z_]+=[^\s,;`\"'|)]+)*)")
+PRINTED = re.compile(r"(?<=[`\"'])" + MAKE.pattern)
 
 
 def readme_commands() -> list[str]:
@@ -22,13 +32,23 @@ def readme_commands() -> list[str]:
     return [line.split("#")[0].strip() for line in lines]
 
 
+def page_commands(page: Path) -> list[str]:
+    """The `make` lines of a page, in blocks and within sentences."""
+    text = page.read_text(encoding="utf-8")
+    spans = [*re.findall(r"`([^`\n]+)`", text), *re.findall(r"^    (.+)$", text, re.MULTILINE)]
+    return sorted({match[0].strip() for span in spans for match in MAKE.finditer(span.split("#")[0])})
+
+
+def all_page_commands() -> list[str]:
+    return sorted({command for page in PAGES for command in page_commands(page)})
+
+
 def targets() -> set[str]:
-    text = (ROOT / "Makefile").read_text(encoding="utf-8")
-    return set(re.findall(r"^([a-z-]+):.*##", text, re.MULTILINE))
+    return set(re.findall(r"^([a-z-]+):.*##", MAKEFILE, re.MULTILINE))
 
 
-@pytest.mark.parametrize("command", readme_commands())
-def test_every_make_line_is_accepted(command: str) -> None:
+@pytest.mark.parametrize("command", sorted({*readme_commands(), *all_page_commands()}))
+def test_every_make_line_of_the_pages_is_a_command_line_of_the_program(command: str) -> None:
     done = subprocess.run(
         ["make", "--dry-run", *shlex.split(command)[1:]],
         cwd=ROOT,
@@ -37,7 +57,28 @@ def test_every_make_line_is_accepted(command: str) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert "scripts/warm" in done.stdout
+    for line in done.stdout.splitlines():
+        program, *words = shlex.split(line)
+        assert program == "scripts/warm"
+        words = words[1:] if words[0] == "--test" else words
+        build_parser(find_command(words)).parse_args(words)
+
+
+def test_pages_are_searched_for_commands() -> None:
+    found = all_page_commands()
+    assert {"make up", "make lock ENV=my-server", "make doctor ENV=gpu", "make explain"} <= set(found)
+
+
+def test_every_make_line_that_a_command_prints_has_a_target_and_variables_that_exist() -> None:
+    variables = set(re.search(r"^known := (.*)$", MAKEFILE, re.MULTILINE)[1].split())  # type: ignore[index]
+    wrong = [
+        f"{path.relative_to(ROOT)}: {match[0]}"
+        for folder in SOURCES
+        for path in (ROOT / folder).rglob("*.py")
+        for match in PRINTED.finditer(path.read_text(encoding="utf-8"))
+        if match[1] not in targets() or set(re.findall(r" ([A-Z_]+)=", match[2])) - variables
+    ]
+    assert wrong == ["scripts/warmops/report_svg.py: make model"], "that one is the name of a phase"
 
 
 def test_every_target_of_a_user_is_in_the_readme() -> None:
