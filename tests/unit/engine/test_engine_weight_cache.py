@@ -18,7 +18,7 @@ import warmstack_probe
 from fakes.engine import FakeEngine
 from support.engine_samples import make_model, make_status
 from warmstack_engine.settings import Settings, read_settings
-from warmstack_engine.weight_cache import Miss, NotYet, check_files, judge_status, wait_for_cache
+from warmstack_engine.weight_cache import Held, Miss, NotYet, check_files, judge_status, wait_for_cache
 from warmstack_shared.checkpoint import files_stamp, read_digest
 from warmstack_shared.errors import Failure
 from warmstack_supervisor.holding import Holding, NoAnswerError, ask_ranks
@@ -108,6 +108,40 @@ def test_files(tmp_path: Path) -> None:
     assert miss is not None
     assert miss.reason == "mismatch"
     assert "the model folder was changed while its weights are cached" in miss.sentence
+
+
+def test_content_that_the_plan_the_folder_and_the_weight_cache_do_not_share(tmp_path: Path) -> None:
+    """Case 10: each of the three must name the same content."""
+    folder = make_model(tmp_path / "m")
+    digest, other = read_digest(folder), "c" * 64
+    mine = settings(WARMSTACK_MODEL_PATH=str(folder), WARMSTACK_MODEL_DIGEST=digest)
+    planned_otherwise = settings(WARMSTACK_MODEL_PATH=str(folder), WARMSTACK_MODEL_DIGEST=other)
+    assert check_files(mine, shown(files="older", model_digest=digest)) is None
+    for wish, held in ((mine, other), (planned_otherwise, digest), (planned_otherwise, other)):
+        miss = check_files(wish, shown(files="older", model_digest=held))
+        assert miss is not None
+        assert miss.reason == "mismatch"
+
+
+def test_weights_that_are_held_are_taken_only_for_an_unchanged_folder(tmp_path: Path) -> None:
+    """Case 11: where an engine waits for the weight cache."""
+    folder, path = make_model(tmp_path / "m"), str(tmp_path / "s.sock")
+    digest = read_digest(folder)
+    status = make_status(files=files_stamp(folder), model_digest=digest)
+    places = {"WARMSTACK_SUPERVISOR_SOCKET": path, "WARMSTACK_MODEL_PATH": str(folder)}
+    mine = settings(**places, WARMSTACK_MODEL_DIGEST=digest)
+    with UnixStatusServer(path, lambda: status) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            assert isinstance(wait_for_cache(mine), Held)
+            (folder / "config.json").write_text('{"retrained": true}')
+            found = wait_for_cache(mine)
+        finally:
+            server.shutdown()
+            thread.join()
+    assert isinstance(found, Miss)
+    assert (found.reason, "was changed" in found.sentence) == ("mismatch", True)
 
 
 def test_no_supervisor_is_unavailable(tmp_path: Path) -> None:
