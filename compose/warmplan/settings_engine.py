@@ -74,7 +74,8 @@ ENGINE_KEYS: Final = (
         minimum=0,
         maximum=_DAY,
         moves=Moves.NO,
-        doc="How long a roll waits for the running requests of an engine; those that run longer are cut.",
+        doc="How long a roll waits for the running requests of an engine; those that run longer are cut. "
+        "A restart waits too, at most half of `gateway.hold_seconds`: new requests are held meanwhile.",
     ),
     Key(
         name="engine.on_miss",

@@ -36,7 +36,7 @@ FRONT_KEYS: Final = (
         minimum=0,
         maximum=_DAY,
         moves=Moves.NO,
-        doc="How long a request is held while no engine is ready.",
+        doc="How long a request is held while no engine is ready, or while a restart lets running ones end.",
     ),
     Key(
         name="gateway.api_key",

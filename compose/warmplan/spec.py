@@ -136,6 +136,13 @@ class Spec:
     gpu: GpuWish
     settings: tuple[Setting, ...]
 
+    @property
+    def restart_drain_seconds(self) -> int:
+        """How long a restart waits for running requests. New ones are held meanwhile, so half of the hold is
+        left for the start of the engine.
+        """
+        return min(self.engine.drain_seconds, self.gateway.hold_seconds // 2)
+
 
 DEFAULT_KV_CACHE_GIB = {"cpu": 0.25, "cuda": 8.0}
 

@@ -1,7 +1,8 @@
 """The control socket: `warmstack-gateway-route` asks and sets here which engine new requests go to.
 
-In: one line, `show` or `set NAME …`. Out: one line of JSON: the state, or `error` with an exit code for the
-command. Whoever may open the socket may ask: it lies in the container and belongs to its user.
+In: one line: `show`, `set NAME …`, `pause SECONDS` or `resume`. Out: one line of JSON: the state, or `error`
+with an exit code for the command. Whoever may open the socket may ask: it lies in the container and belongs
+to its user.
 """
 
 import asyncio
@@ -13,17 +14,21 @@ from typing import Any
 
 from warmstack_gateway.engines import Engines
 from warmstack_gateway.hold import Room
+from warmstack_gateway.metrics import Counts
 from warmstack_gateway.route import WrongOrder
 
 LONGEST_LINE_BYTES = 4096
 LINE_SECONDS = 5.0
 WRONG_INPUT, NOT_POSSIBLE = 2, 3
+# Whoever pauses renews it while it works: one that was killed holds up nobody for longer.
+LONGEST_PAUSE_SECONDS = 60
 
 
 class Control:
-    def __init__(self, engines: Engines, room: Room) -> None:
+    def __init__(self, engines: Engines, room: Room, counts: Counts) -> None:
         self._engines = engines
         self._room = room
+        self._counts = counts
 
     def answer(self, line: str) -> dict[str, Any]:
         match line.split():
@@ -31,7 +36,14 @@ class Control:
                 return self._state()
             case ["set", *names]:
                 return self._set(names)
-        return _error(WRONG_INPUT, "say `show`, or `set` and the names of engines")
+            case ["pause", seconds]:
+                return self._pause(seconds)
+            case ["resume"]:
+                self._engines.resume("asked for")
+                return self._state()
+        return _error(
+            WRONG_INPUT, "say `show`, `set` and the names of engines, `pause` and seconds, or `resume`"
+        )
 
     async def talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One question on one connection."""
@@ -62,6 +74,8 @@ class Control:
             },
             "waiting": self._room.waiting,
             "held_bytes": self._room.held_bytes,
+            "paused_seconds": round(self._engines.paused_seconds, 3),
+            "cut": self._counts.cut,
         }
 
     def _set(self, names: list[str]) -> dict[str, Any]:
@@ -71,6 +85,15 @@ class Control:
             return _error(WRONG_INPUT, str(error))
         except OSError as error:
             return _error(NOT_POSSIBLE, f"the order cannot be kept, so it stays as it was: {error}")
+        return self._state()
+
+    def _pause(self, seconds: str) -> dict[str, Any]:
+        if not seconds.isdecimal() or not 0 < int(seconds) <= LONGEST_PAUSE_SECONDS:
+            return _error(
+                WRONG_INPUT,
+                f"{seconds} is no time for a pause: whole seconds from 1 to {LONGEST_PAUSE_SECONDS}",
+            )
+        self._engines.pause(int(seconds))
         return self._state()
 
 

@@ -1,7 +1,7 @@
 """All engines and the order in which new requests take them.
 
 In: the upstreams, a file that keeps the order. Out: an engine that is ready, now or as soon as there is one.
-Refuses to know requests.
+While requests are paused there is none, however many are ready. Refuses to know requests.
 """
 
 import asyncio
@@ -20,6 +20,7 @@ class Engines:
         self._kept = kept
         self._waiters: set[asyncio.Future[None]] = set()
         self._tasks: list[asyncio.Task[None]] = []
+        self._pause: asyncio.TimerHandle | None = None
         self.order: Order = self._restore()
 
     @property
@@ -38,7 +39,9 @@ class Engines:
             engine.close()
 
     def choose(self) -> Engine | None:
-        """The engine for a new request; None when no engine is ready."""
+        """The engine for a new request; None when no engine is ready, or while they are paused."""
+        if self._pause is not None:
+            return None
         name = choose(self.order, lambda one: self._engines[one].ready)
         return self._engines[name] if name is not None else None
 
@@ -70,6 +73,33 @@ class Engines:
                 look.cancel()  # the question itself is shielded
         return False
 
+    @property
+    def paused_seconds(self) -> float:
+        """How long new requests are held yet though engines are ready; 0 when they are not."""
+        if self._pause is None:
+            return 0.0
+        return max(0.0, self._pause.when() - asyncio.get_running_loop().time())
+
+    def pause(self, seconds: float) -> None:
+        """Send nothing new to any engine for so long from now, however long an earlier pause had to go.
+
+        An engine that becomes ready ends it: what it was there for is over, whoever asked for it.
+        """
+        if self._pause is None:
+            emit("pause", seconds=seconds)
+        else:
+            self._pause.cancel()
+        self._pause = asyncio.get_running_loop().call_later(seconds, self.resume, "its time is over")
+
+    def resume(self, reason: str) -> None:
+        """End a pause; nothing where there is none."""
+        if self._pause is None:
+            return
+        self._pause.cancel()
+        self._pause = None
+        emit("resume", reason=reason)
+        self._wake()
+
     def set_order(self, wanted: Sequence[str]) -> None:
         """Keep it first, then go by it. Raises WrongOrder, or OSError when it cannot be kept."""
         order = reorder(self.order, wanted)
@@ -89,9 +119,14 @@ class Engines:
 
     def _changed(self, engine: Engine) -> None:
         if engine.ready:
-            for waiter in self._waiters:
-                if not waiter.done():
-                    waiter.set_result(None)
+            self.resume("an engine has become ready")
+            self._wake()
+
+    def _wake(self) -> None:
+        """Whoever waits looks again."""
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)
 
 
 def _write_whole(path: Path, text: str) -> None:

@@ -50,7 +50,9 @@ async def run(settings: Settings) -> int:
         the_relay = Relay(engines, room, settings.hold_seconds, session)
         engines.start()
         runners = [await relay.serve(the_relay, settings.sockets / "relay.sock")]
-        control_server = await control.serve(Control(engines, room), settings.sockets / "control.sock")
+        control_server = await control.serve(
+            Control(engines, room, the_relay.counts), settings.sockets / "control.sock"
+        )
         if settings.metrics:
             scraped = await scrape.serve(settings.metrics, lambda: _text(the_relay, engines, room))
             runners += [scraped] if scraped else []

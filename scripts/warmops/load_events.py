@@ -67,18 +67,23 @@ def _restart(project: Project, settings: Remembered) -> EventSeen:
     moments = told.get("moments", {})
     if "asked" not in moments or "stopped" not in moments:
         raise EngineFailed(f"`warm restart` ended with exit code {code} and told no moments")
-    names = {"stopped": "stopping", "ready": "starting", "first-token": "first answer"}
-    bands, begin = [], moments["asked"]
+    begun_at = float((told.get("drained") or {}).get("begun_at", moments["asked"]))
+    names = {
+        "asked": "draining",
+        "stopped": "stopping",
+        "ready": "starting",
+        "first-token": "first answer",
+    }
+    bands, begin = [], begun_at
     for key, name in names.items():
         if key in moments:
             bands.append(Band(name=name, begin=begin, end=max(begin, moments[key])))
             begin = bands[-1].end
     error = told.get("error") or ("" if code == 0 else f"`warm restart` ended with exit code {code}")
     return EventSeen(
-        begun_at=moments["asked"],
+        begun_at=begun_at,
         ended_at=begin,
         bands=tuple(bands),
-        ending=(moments["asked"], moments["stopped"]),
         error=error or None,
     )
 

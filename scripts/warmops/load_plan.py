@@ -119,8 +119,8 @@ EVENTS: Mapping[str, Expectation] = MappingProxyType(
             Expectation(name="none", purpose="nothing happens: what the load costs by itself"),
             Expectation(
                 name="restart",
-                purpose="make restart: the gateway holds new requests until the engine is back",
-                ends_streams=True,
+                purpose="make restart: streams finish while the gateway holds new requests until the engine "
+                "is back",
             ),
             Expectation(
                 name="roll",

@@ -44,6 +44,8 @@ class Remembered:
     needs_api_key: bool
     host_cache_port: int | None = None  # set where the weight cache is a process of the host
     standby: bool = False
+    drain_seconds: int = 0  # for running requests, while new ones go to another engine
+    restart_drain_seconds: int = 0  # the same while the gateway holds new ones
     schema: int = SETTINGS_SCHEMA
 
 

@@ -1,7 +1,8 @@
 """`restart`: recycle the engine alone, and prove what happened.
 
 In: a running project. Out: hit or miss with reason, seconds to ready and first token, bytes mapped, whether
-the greedy answer is the same as before. Exit 1 unless the start was a hit that answers the same.
+the greedy answer is the same as before. Running requests are finished first, within bounds. Exit 1 unless the
+start was a hit that answers the same.
 """
 
 from __future__ import annotations
@@ -10,16 +11,18 @@ import argparse
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from warmops.answers import AnswerError, ask
-from warmops.changes import WEIGHT_CACHE
+from warmops.changes import ENGINE, WEIGHT_CACHE
 from warmops.console import failure, say
+from warmops.draining import Draining
 from warmops.phases import UNATTRIBUTED, unattributed_share
 from warmops.processes import engine_processes, still_alive
 from warmops.project import Project, Remembered
 from warmops.project_lock import alone
-from warmops.starts import Start, await_held, measure_start, recycling
+from warmops.starts import Recycling, Start, await_held, measure_start, recycling
 from warmops.target import add_target, find_target
 from warmops.units import mebibytes
 
@@ -40,9 +43,11 @@ def _restart(project: Project, settings: Remembered, *, as_data: bool) -> int:
     require_weight_cache(project)
     before = answer_now(project, settings)
     old = engine_processes(project)
-    say("recycling the engine; requests are held by the gateway meanwhile")
-    start = measure_start(project, settings, recycling(project, load_first=lambda: _load_if_needed(project)))
-    outcome = describe(start, before, survivors=still_alive(old))
+    with Draining(project, settings, (ENGINE,)) as drained:
+        say("recycling the engine; requests are held by the gateway meanwhile")
+        way = recycling(project, load_first=lambda: _load_if_needed(project))
+        start = measure_start(project, settings, _telling(way, drained))
+    outcome = describe(start, before, survivors=still_alive(old), drained=drained)
     if as_data:
         print(json.dumps(outcome, indent=2, ensure_ascii=False))
     else:
@@ -50,10 +55,23 @@ def _restart(project: Project, settings: Remembered, *, as_data: bool) -> int:
     return 0 if outcome["passed"] else 1
 
 
-def describe(start: Start, before: str | None, *, survivors: tuple[int, ...] = ()) -> dict[str, Any]:
+def _telling(way: Recycling, drained: Draining) -> Recycling:
+    """The same, and who holds requests hears when the old engine is gone and when the new one serves."""
+
+    def take_away() -> None:
+        way.take_away()
+        drained.gone()
+
+    return replace(way, take_away=take_away, when_ready=drained.back)
+
+
+def describe(
+    start: Start, before: str | None, *, survivors: tuple[int, ...] = (), drained: Draining | None = None
+) -> dict[str, Any]:
     """The outcome of one recycle as data; `before` is the greedy answer of the engine that was recycled.
 
-    `moments` are unix seconds, `seconds` count from the moment at which the recycle was asked for.
+    `moments` are unix seconds, `seconds` count from the moment at which the engine was told to end: when it
+    was empty.
     """
     after = start.answer.text if start.answer is not None else None
     same = None if before is None else after == before
@@ -73,6 +91,7 @@ def describe(start: Start, before: str | None, *, survivors: tuple[int, ...] = (
         "old_processes_alive": list(survivors),
         "phases": [{"name": phase.name, "seconds": round(phase.seconds, 3)} for phase in start.phases],
         "compile_cache": _compile_cache(start),
+        "drained": drained.as_data() if drained is not None else None,
         "unattributed": round(unattributed_share(start.phases), 4),
         "passed": hit and start.error is None and after is not None and same is not False and not survivors,
     }
@@ -86,6 +105,8 @@ def as_text(outcome: dict[str, Any]) -> str:
     lines = [f"weights        {judged}"]
     if outcome["tensors"]:
         lines.append(f"mapped         {outcome['tensors']} tensors, {mebibytes(outcome['mapped_bytes'])}")
+    if outcome["drained"] is not None:
+        lines.append(f"drained        {_drained(outcome['drained'])}")
     lines += [f"{name:<14} after {value:.2f} s" for name, value in seconds.items()]
     lines += [f"  {name:<22} {value:6.2f} s" for name, value in _shown_phases(outcome["phases"])]
     if outcome["phases"]:
@@ -97,6 +118,16 @@ def as_text(outcome: dict[str, Any]) -> str:
         lines.append(f"old processes  still alive: {outcome['old_processes_alive']}")
     lines += [f"{name:<14} {outcome[name]}" for name in ("error", "sentence") if outcome[name]]
     return "\n".join(lines) + "\n"
+
+
+def _drained(drained: Mapping[str, Any]) -> str:
+    """What became of the requests that were running."""
+    if not drained["requests"]:
+        return "nothing was running"
+    text = f"{drained['requests']} running requests in {drained['seconds']:.2f} s"
+    return (
+        f"{text}; {drained['left'] or 'none'} outlived it, {drained['cut_streams'] or 'no'} streams were cut"
+    )
 
 
 def _compile_cache(start: Start) -> str | None:

@@ -1,8 +1,8 @@
 """The gateway's own account of the engines: who is ready, what each is working on, who is asked first.
 
-In: a running gateway. Out: a `Route`, or None while the gateway does not tell; and a new order of preference,
-which the gateway keeps over its restarts. The order is no ban: a later engine is used when no earlier one is
-ready.
+In: a running gateway. Out: a `Route`, or None while the gateway does not tell; a new order of preference,
+which the gateway keeps over its restarts; and a pause, which it ends by itself. The order is no ban: a later
+engine is used when no earlier one is ready.
 """
 
 from __future__ import annotations
@@ -32,11 +32,17 @@ class RoutedEngine:
 
 @dataclass(frozen=True, kw_only=True)
 class Route:
-    """`order` is the preference for new requests, `waiting` how many are held."""
+    """`order` is the preference for new requests, `waiting` how many are held.
+
+    `paused_seconds`: they are held for so long yet though engines are ready. `cut`: answers that an engine
+    ended in their middle since the gateway started.
+    """
 
     order: tuple[str, ...]
     engines: Mapping[str, RoutedEngine] = field(default_factory=dict)
     waiting: int = 0
+    paused_seconds: float = 0.0
+    cut: int = 0
 
     def engine(self, name: str) -> RoutedEngine:
         return self.engines.get(name, RoutedEngine())
@@ -59,6 +65,18 @@ def set_order(project: Project, *order: str) -> Route | None:
     return parse_route(told.stdout) if told is not None and told.ok else None
 
 
+def pause(project: Project, seconds: int) -> Route | None:
+    """Hold new requests for so long from now, at most a minute; None when the gateway does not."""
+    told = _ask(project, None, "pause", str(seconds))
+    return parse_route(told.stdout) if told is not None and told.ok else None
+
+
+def resume(project: Project) -> Route | None:
+    """Send new requests again; None when the gateway does not answer."""
+    told = _ask(project, None, "resume")
+    return parse_route(told.stdout) if told is not None and told.ok else None
+
+
 def prefer_first(project: Project) -> None:
     """The order of a stack at rest: a roll that was given up may have left another."""
     route = show_route(project)
@@ -76,6 +94,8 @@ def parse_route(text: str) -> Route | None:
             order=tuple(str(name) for name in value["order"]),
             engines={str(name): _engine(found) for name, found in value["engines"].items()},
             waiting=int(value.get("waiting", 0)),
+            paused_seconds=float(value.get("paused_seconds", 0.0)),
+            cut=int(value.get("cut", 0)),
         )
     except (ValueError, KeyError, TypeError, AttributeError):
         return None

@@ -1,7 +1,6 @@
-"""What the Compose file wants beside what runs, and making the second like the first.
+"""What the Compose file wants beside what runs.
 
-In: a project, a proposal that is not in force yet. Out: `Changes`; and the commands that carry them out
-in the order that loses nothing: engines leave before their weight cache, and come back after it.
+In: a project, a proposal that is not in force yet. Out: `Changes`. Looks only.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from warmops.changes import ENGINES, WEIGHT_CACHE, Changes, DesiredService, decide
-from warmops.console import say
 from warmops.docker import Compose, DockerError
 from warmops.project import Project
 from warmops.proposal import Proposal
@@ -49,22 +47,6 @@ def joined_hashes(compose: Compose, cache: str) -> dict[str, str]:
         resolved.unlink()
 
 
-def carry_out(project: Project, changes: Changes) -> None:
-    """Make what runs like the project's Compose file, which must be in force already."""
-    if changes.nothing:
-        return
-    compose = project.compose
-    replaced = set(changes.services("recreate", "remove"))
-    # Compose recreates what joins a namespace only when its own block changed: engines are removed by name,
-    # and before the weight cache, so that their weights are unmapped before they are freed.
-    for service in (*ENGINES, WEIGHT_CACHE):
-        if service in replaced:
-            say(f"removing {service}: {_why(changes, service)}")
-            project.remove(service)
-    orphans = ("--remove-orphans",) if changes.services("remove") else ()
-    compose.run("up", "--detach", *orphans)
-
-
 def _image_ids(project: Project, tags: Iterable[str]) -> dict[str, str]:
     found = {}
     for tag in tags:
@@ -73,8 +55,3 @@ def _image_ids(project: Project, tags: Iterable[str]) -> dict[str, str]:
             raise DockerError(f"the image {tag} is not there", "make images")
         found[tag] = str(image["Id"])
     return found
-
-
-def _why(changes: Changes, service: str) -> str:
-    change = changes.of(service)
-    return change.why if change is not None else ""

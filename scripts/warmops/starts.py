@@ -51,10 +51,14 @@ class Start:
 
 @dataclass(frozen=True, kw_only=True)
 class Recycling:
-    """How an engine is taken away and brought back. `take_away` ends when no old engine answers any more."""
+    """How an engine is taken away and brought back. `take_away` ends when no old engine answers any more.
+
+    `when_ready` follows as soon as the new one is seen ready, before anything is asked of it.
+    """
 
     take_away: Callable[[], None]
     bring_back: Callable[[], None] = field(default=lambda: None)
+    when_ready: Callable[[], None] = field(default=lambda: None)
 
 
 def measure_start(project: Project, settings: Remembered, recycling: Recycling) -> Start:
@@ -73,6 +77,7 @@ def measure_start(project: Project, settings: Remembered, recycling: Recycling) 
     try:
         recycling.bring_back()
         moments["ready"] = await_engine(project, settings, since=moments["asked"], beside=beside)
+        recycling.when_ready()
         if beside:
             request.start()
     except EngineFailed as failed:
@@ -100,35 +105,39 @@ def await_engine(
     *,
     since: float,
     beside: bool = False,
+    service: str = ENGINE,
     seconds: float = START_SECONDS,
 ) -> float:
-    """Unix second at which the first engine, started after `since`, was first seen ready through the gateway.
+    """Unix second at which an engine, started after `since`, was first seen ready through the gateway.
 
-    `beside`: a second engine is there too, so that the gateway's `/ready` tells nothing of this one.
+    `beside`: another engine is there too, so that the gateway's `/ready` tells nothing of this one.
     """
     deadline = time.monotonic() + seconds
     next_look = time.monotonic() + LOOK_SECONDS
     while time.monotonic() < deadline:
-        if _is_ready_beside(project) if beside else is_ready(settings.gateway_url):
+        if _is_ready_beside(project, service) if beside else is_ready(settings.gateway_url):
             ready_at = time.time()
-            start = project.engine_evidence(ranks=settings.ranks).mark("engine-start")
+            start = _evidence(project, settings, service).mark("engine-start")
             if start is not None and start.t >= since:
                 return ready_at
         if time.monotonic() >= next_look:
-            _raise_if_hopeless(project, settings)
+            _raise_if_hopeless(_evidence(project, settings, service))
             next_look = time.monotonic() + LOOK_SECONDS
         time.sleep(POLL_SECONDS)
     raise EngineFailed(f"the engine was not ready within {seconds:.0f} s")
 
 
-def _is_ready_beside(project: Project) -> bool:
+def _is_ready_beside(project: Project, service: str) -> bool:
     """The gateway's account tells of each engine; its `/ready`, which is quicker to ask, of any."""
     route = show_route(project)
-    return route is not None and route.engine(ENGINE).ready
+    return route is not None and route.engine(service).ready
 
 
-def _raise_if_hopeless(project: Project, settings: Remembered) -> None:
-    evidence = project.engine_evidence(ranks=settings.ranks)
+def _evidence(project: Project, settings: Remembered, service: str) -> StartEvidence:
+    return project.evidence_of(project.container(service), ranks=settings.ranks)
+
+
+def _raise_if_hopeless(evidence: StartEvidence) -> None:
     if evidence.mark("gave-up") is not None:
         raise EngineFailed(evidence.sentence or "the engine gave up")
 

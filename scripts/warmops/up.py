@@ -20,6 +20,7 @@ from typing import Any
 from warmops import doctor, host_cache, preflight
 from warmops.answers import Answer
 from warmops.changes import ENGINE, WEIGHT_CACHE, Changes
+from warmops.changing import carry_out
 from warmops.console import failure, heading, say, warn
 from warmops.docker import Docker
 from warmops.doctor_checks import CHECKS
@@ -41,7 +42,7 @@ from warmops.roll_run import (
     take_up,
 )
 from warmops.route import prefer_first
-from warmops.running import carry_out, compare
+from warmops.running import compare
 from warmops.secret_files import ensure_secrets
 from warmops.waiting import await_chat, await_serving
 from warmops.wishes import add_wishes, choose_environment, read_overrides
@@ -315,6 +316,8 @@ def settings_to_remember(plan: Plan, spec: Spec, overrides: tuple[Override, ...]
         needs_api_key=spec.gateway.api_key,
         host_cache_port=spec.weight_cache.port if spec.weight_cache.on_host else None,
         standby=spec.engine.standby,
+        drain_seconds=spec.engine.drain_seconds,
+        restart_drain_seconds=spec.restart_drain_seconds,
     )
 
 

@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 
 from support.checkpoints import write_other_checkpoint
+from support.rolls import Asking, route
 from support.stack import Stack, docker, warm
+from support.waiting import wait_until
 from warmops.docker import Docker
 from warmops.hostfacts import nvidia_is_usable
 
@@ -97,6 +99,18 @@ def test_restart_is_a_hit_with_the_same_answer(stack: Stack) -> None:
     assert 0 < outcome["seconds"]["ready"] < outcome["seconds"]["first token"] + 1
     assert outcome["unattributed"] < 0.05
     assert before == after, "a new process in the old container"
+
+
+def test_a_restart_under_load_cuts_no_stream(stack: Stack) -> None:
+    with Asking(stack) as client:
+        wait_until(lambda: client.answers, seconds=60, what="a first answer")
+        outcome = stack.restart_engine()
+        counted = len(client.answers)
+        wait_until(lambda: len(client.answers) > counted, seconds=60, what="an answer after it")
+    assert client.failed == []
+    assert (outcome["drained"]["left"], outcome["drained"]["cut_streams"]) == (0, 0)
+    assert outcome["outcome"] == "hit"
+    assert route(stack)["paused_seconds"] == 0
 
 
 def test_another_model_is_refused_while_weights_are_held(stack: Stack, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,8 @@ def test_show(two: Gateway, engine: FakeEngine, surge: FakeEngine) -> None:
         "engines": {name: {"ready": True, "in_flight": 0} for name in (engine.address, surge.address)},
         "waiting": 0,
         "held_bytes": 0,
+        "paused_seconds": 0.0,
+        "cut": 0,
     }
     assert all(text.endswith("+00:00") for text in since.values())
 
@@ -102,6 +105,12 @@ def test_a_kept_order_that_is_none_is_left_alone(
         (("set",), "no engine is named; there are {first}, {second}"),
         (("set", "nobody"), "there is no engine nobody; there are {first}, {second}"),
         (("set", "{first}", "{first}"), "{first} is named twice"),
+        (("pause",), "say `show`"),
+        (("pause", "0"), "0 is no time for a pause: whole seconds from 1 to 60"),
+        (("pause", "61"), "61 is no time for a pause"),
+        (("pause", "-1"), "-1 is no time for a pause"),
+        (("pause", "1.5"), "1.5 is no time for a pause"),
+        (("resume", "now"), "say `show`"),
         (("x" * 5000,), "one line of text is expected"),
     ],
 )
@@ -112,6 +121,64 @@ def test_wrong_words_change_nothing(lasting: Lasting, words: tuple[str, ...], se
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith(f"error: {sentence.format(**names)}")
     assert gateway.route("show")["order"] == list(names.values())
+
+
+def test_a_pause_holds_what_is_new_and_lets_the_rest_finish(gateway: Gateway, engine: FakeEngine) -> None:
+    engine.behave(token_seconds=0.1)
+    with ThreadPoolExecutor() as pool:
+        running = pool.submit(gateway.ask, "POST", CHAT, body=chat_body(stream=True))
+        wait_until(lambda: engine.mid_stream, seconds=5, what="a stream is under way")
+        state = gateway.route("pause", "30")
+        assert 29 < state["paused_seconds"] <= 30
+        assert state["engines"]["127.0.0.1"]["in_flight"] == 1
+        held = pool.submit(gateway.ask, "POST", CHAT, body=chat_body())
+        assert running.result().body.endswith(b"data: [DONE]\n\n")
+        state = gateway.route("pause", "30")
+        assert (state["engines"]["127.0.0.1"]["in_flight"], state["waiting"]) == (0, 1)
+        assert len(engine.chats()) == 1
+        assert gateway.ask("GET", "/ready").status == 200
+        assert gateway.route("resume")["paused_seconds"] == 0
+        assert held.result().status == 200
+    assert [mark["reason"] for mark in gateway.marks("resume")] == ["asked for"]
+    assert len(gateway.marks("pause")) == 1
+
+
+def test_a_pause_that_nobody_renews_ends_by_itself(gateway: Gateway, engine: FakeEngine) -> None:
+    gateway.route("pause", "60")
+    gateway.route("pause", "1")
+    begun = time.monotonic()
+    assert gateway.ask("POST", CHAT, body=chat_body()).status == 200
+    assert 0.5 < time.monotonic() - begun < 5
+    assert [mark["reason"] for mark in gateway.marks("resume")] == ["its time is over"]
+
+
+def test_the_end_of_a_pause_sends_nothing_where_no_engine_is(gateway: Gateway, engine: FakeEngine) -> None:
+    gateway.route("pause", "30")
+    engine.die()
+    with ThreadPoolExecutor() as pool:
+        held = pool.submit(gateway.ask, "POST", CHAT, body=chat_body())
+        wait_until(lambda: gateway.route("show")["waiting"] == 1, seconds=5, what="it waits")
+        gateway.route("resume")
+        assert gateway.route("show")["waiting"] == 1
+        engine.start()
+        assert held.result().status == 200
+
+
+def test_an_engine_that_becomes_ready_ends_a_pause(gateway: Gateway, engine: FakeEngine) -> None:
+    gateway.route("pause", "60")
+    engine.die()
+    with ThreadPoolExecutor() as pool:
+        held = pool.submit(gateway.ask, "POST", CHAT, body=chat_body())
+        wait_until(lambda: gateway.route("show")["waiting"] == 1, seconds=5, what="it waits")
+        engine.start()
+        assert held.result().status == 200
+    assert [mark["reason"] for mark in gateway.marks("resume")] == ["an engine has become ready"]
+
+
+def test_how_many_answers_were_cut_is_told(gateway: Gateway, engine: FakeEngine) -> None:
+    engine.behave(die_after_tokens=3)
+    gateway.ask("POST", CHAT, body=chat_body(stream=True))
+    assert gateway.route("show")["cut"] == 1
 
 
 def test_an_order_that_cannot_be_kept_does_not_count(
