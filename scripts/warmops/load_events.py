@@ -28,6 +28,9 @@ from warmops.starts import START_SECONDS, EngineFailed
 _LOOK_SECONDS = 1.0
 # Long enough to see what an idle engine costs, which is next to nothing.
 _BOTH_SECONDS = 2.0
+# A hang that takes longer to be noticed is not worth a load: everything waits for it.
+_LONGEST_HANG_SECONDS = 60.0
+_HANG_VARIABLE = "WARMSTACK_HANG_SECONDS="
 
 
 def require_event(event: str, project: Project) -> None:
@@ -40,6 +43,25 @@ def require_event(event: str, project: Project) -> None:
             "set `engine.standby: true` in environment.yaml, then make up",
             exit_code=2,
         )
+    if event == "hang" and not 0 < (seconds := _hang_seconds(project)) <= _LONGEST_HANG_SECONDS:
+        after = f"only after {seconds:.0f} s" if seconds else "never"
+        raise failure(
+            f"an engine of {project.name} counts as hung {after}",
+            "set `engine.hang_seconds: 10` in environment.yaml, then make up",
+            exit_code=2,
+        )
+
+
+def _hang_seconds(project: Project) -> float:
+    """After how long without a token its PID 1 replaces an engine; 0: never."""
+    words = [
+        word
+        for found in project.inspected()
+        if (found["Config"].get("Labels") or {}).get("com.docker.compose.service") == ENGINE
+        for word in found["Config"].get("Env") or ()
+        if word.startswith(_HANG_VARIABLE)
+    ]
+    return float(words[0].removeprefix(_HANG_VARIABLE)) if words else 0.0
 
 
 def _both_ready(route: Route | None) -> bool:
@@ -52,6 +74,7 @@ def carry_out(event: str, project: Project, settings: Remembered) -> EventSeen:
         "restart": _restart,
         "roll": _roll,
         "kill": _kill,
+        "hang": _hang,
         "standby-kill": _kill_with_standby,
         "surge-only": _surge_only,
     }
@@ -110,6 +133,17 @@ def _kill(project: Project, settings: Remembered) -> EventSeen:
     return EventSeen(begun_at=killed[0], ended_at=ready, bands=bands, ending=killed)
 
 
+def _hang(project: Project, settings: Remembered) -> EventSeen:
+    engine = _running(project, ENGINE)
+    stopped, _ = _kill_engine(project, engine, signal="STOP")
+    started, ready = _await_back(project, settings, engine, since=stopped)
+    bands = (
+        Band(name="hung", begin=stopped, end=started),
+        Band(name="starting", begin=started, end=ready),
+    )
+    return EventSeen(begun_at=stopped, ended_at=ready, bands=bands, ending=(stopped, started))
+
+
 def _kill_with_standby(project: Project, settings: Remembered) -> EventSeen:
     route = show_route(project)
     engine = _running(project, (route.serving if route is not None else None) or ENGINE)
@@ -139,12 +173,12 @@ def _surge_only(project: Project, settings: Remembered) -> EventSeen:
     return EventSeen(begun_at=begun, ended_at=ended, bands=bands)
 
 
-def _kill_engine(project: Project, engine: Container) -> tuple[float, float]:
-    """SIGKILL every process of the engine; between which unix seconds it was done."""
+def _kill_engine(project: Project, engine: Container, *, signal: str = "KILL") -> tuple[float, float]:
+    """A signal to every process of the engine; between which unix seconds it was sent."""
     victims = engine_tree(project, engine)
     if not victims:
         raise EngineFailed("the engine has no process to kill")
-    return kill_by_id(project.docker, engine.id, (process.pid for process in victims))
+    return kill_by_id(project.docker, engine.id, (process.pid for process in victims), signal=signal)
 
 
 def _await_back(

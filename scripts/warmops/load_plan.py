@@ -138,6 +138,11 @@ EVENTS: Mapping[str, Expectation] = MappingProxyType(
                 ends_streams=True,
             ),
             Expectation(
+                name="hang",
+                purpose="SIGSTOP of the engine's processes; it is replaced once it counts as hung",
+                ends_streams=True,
+            ),
+            Expectation(
                 name="standby-kill",
                 purpose="SIGKILL of the engine that serves while another stands by on the same weights",
                 ends_streams=True,

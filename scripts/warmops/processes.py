@@ -56,10 +56,12 @@ def tree_of(found: Sequence[Process], root: int) -> tuple[Process, ...]:
     return tuple(process for process in found if _reaches(root, process.pid, parents))
 
 
-def kill_by_id(docker: Docker, container: str, pids: Iterable[int]) -> tuple[float, float]:
-    """SIGKILL from the side; between which unix seconds. An id that is gone already is no error."""
+def kill_by_id(
+    docker: Docker, container: str, pids: Iterable[int], *, signal: str = "KILL"
+) -> tuple[float, float]:
+    """A signal from the side; between which unix seconds. An id that is gone already is no error."""
     clock = "date +%s.%N"
-    command = f"{clock}; kill -9 {' '.join(str(pid) for pid in pids)} 2>/dev/null; {clock}"
+    command = f"{clock}; kill -{signal} {' '.join(str(pid) for pid in pids)} 2>/dev/null; {clock}"
     told = docker.execute(container, "sh", "-c", command, quiet=False, timeout_seconds=_PROBE_SECONDS)
     begin, end = map(float, told.stdout.split())
     return begin, end

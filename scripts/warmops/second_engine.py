@@ -34,13 +34,10 @@ class SecondEngine:
     @classmethod
     def make(cls, project: Project, settings: Remembered) -> SecondEngine:
         """Create the container, not started."""
-        cache = project.container(WEIGHT_CACHE)
-        if cache is None:
-            raise failure("there is no weight cache", f"make up PROJECT={project.name}", exit_code=1)
         config = second_config(
             project.compose.with_profiles("*").config(),
             project=project.name,
-            weight_cache=cache.id,
+            ipc=_joined(project),
             there=lambda name: project.docker.inspect(name, "volume") is not None,
         )
         return cls(settings=settings, side=SideProject.make(project, side_project.SECOND, config))
@@ -67,8 +64,18 @@ class SecondEngine:
         self.side.remove()
 
 
+def _joined(project: Project) -> str:
+    """The IPC namespace in which the weights are. Raises UserError (exit code 1) when nothing holds any."""
+    if project.host_cache is not None:
+        return "host"
+    cache = project.container(WEIGHT_CACHE)
+    if cache is None:
+        raise failure("there is no weight cache", f"make up PROJECT={project.name}", exit_code=1)
+    return f"container:{cache.id}"
+
+
 def second_config(
-    config: Mapping[str, Any], *, project: str, weight_cache: str, there: Callable[[str], bool]
+    config: Mapping[str, Any], *, project: str, ipc: str, there: Callable[[str], bool]
 ) -> dict[str, Any]:
     """The engine of a roll as Compose reads the project, or else the engine, under a name of its own.
 
@@ -79,7 +86,7 @@ def second_config(
     engine = services.get(SURGE, services[ENGINE])
     service = {name: value for name, value in engine.items() if name not in _DROPPED}
     service |= {
-        "ipc": f"container:{weight_cache}",
+        "ipc": ipc,
         "networks": {"backend": {"aliases": [SECOND]}},
         "restart": "no",
     }

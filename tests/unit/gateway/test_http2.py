@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import subprocess
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -62,6 +64,20 @@ def test_a_post_is_held_and_arrives_whole(over_http2: Gateway, engine: FakeEngin
         engine.start()
         assert waiting.result().status == 200
     assert [request.body for request in engine.chats()] == [body]
+
+
+def test_a_held_stream_arrives_word_by_word(over_http2: Gateway, engine: FakeEngine) -> None:
+    engine.die()
+    engine.behave(token_seconds=0.1)
+    with contextlib.closing(over_http2.connect()) as connection, ThreadPoolExecutor() as pool:
+        connection.request("POST", CHAT, body=chat_body(stream=True))
+        waiting = pool.submit(connection.getresponse)
+        wait_until(lambda: over_http2.route("show")["waiting"] == 1, seconds=10, what="it waits")
+        engine.start()
+        times = [time.monotonic() for line in waiting.result() if b'"content"' in line]
+    gaps = [later - earlier for earlier, later in itertools.pairwise(times)]
+    assert len(gaps) == len(engine.behaviour.tokens) - 1
+    assert min(gaps) > 0.03, gaps
 
 
 def test_many_on_one_connection(over_http2: Gateway, engine: FakeEngine) -> None:

@@ -6,6 +6,7 @@ import argparse
 import threading
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -138,6 +139,29 @@ def test_an_unknown_event_is_refused(tmp_path: Path) -> None:
     assert refused.value.exit_code == 2
 
 
+class _Inspected(Project):
+    """A project whose engine has this environment."""
+
+    def inspected(self) -> list[dict[str, Any]]:
+        labels = {"com.docker.compose.service": "vllm"}
+        return [{"Config": {"Labels": labels, "Env": ["HOME=/tmp", *self.name.split()]}}]
+
+
+@pytest.mark.parametrize(
+    ("environment", "after"),
+    [
+        ("", "never"),
+        ("WARMSTACK_HANG_SECONDS=0", "never"),
+        ("WARMSTACK_HANG_SECONDS=300", "only after 300 s"),
+    ],
+)
+def test_a_hang_that_is_noticed_late_or_never_is_refused(environment: str, after: str) -> None:
+    with pytest.raises(UserError, match=f"counts as hung {after}") as refused:
+        require_event("hang", _Inspected(name=environment))
+    assert refused.value.exit_code == 2
+    require_event("hang", _Inspected(name="WARMSTACK_HANG_SECONDS=10"))
+
+
 def test_a_second_engine_is_the_engine_of_a_roll_out_of_the_gateways_sight() -> None:
     config = {
         "services": {
@@ -157,7 +181,7 @@ def test_a_second_engine_is_the_engine_of_a_roll_out_of_the_gateways_sight() -> 
         },
         "volumes": {"sockets": {"name": "p_sockets"}, "compile-surge": {"name": "p_compile-surge"}},
     }
-    found = second_config(config, project="p", weight_cache="abc", there=lambda name: name == "p_sockets")
+    found = second_config(config, project="p", ipc="container:abc", there=lambda name: name == "p_sockets")
     service = found["services"]["vllm-second"]
     assert service["command"] == ["b"]
     assert service["ipc"] == "container:abc"
@@ -165,5 +189,5 @@ def test_a_second_engine_is_the_engine_of_a_roll_out_of_the_gateways_sight() -> 
     assert not {"depends_on", "profiles"} & set(service)
     assert found["volumes"] == {"sockets": {"external": True, "name": "p_sockets"}, "compile-surge": {}}
     del config["services"]["vllm-surge"]
-    found = second_config(config, project="p", weight_cache="abc", there=lambda name: True)
+    found = second_config(config, project="p", ipc="container:abc", there=lambda name: True)
     assert found["services"]["vllm-second"]["command"] == ["a"]

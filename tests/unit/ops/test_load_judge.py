@@ -17,6 +17,7 @@ GOOD = {
     "none": run("none", *BEFORE),
     "restart": run("restart", *BEFORE, HELD, *AFTER, seen=event(ending=None)),
     "kill": run("kill", *BEFORE, KILLED, HELD, *AFTER, seen=event()),
+    "hang": run("hang", *BEFORE, KILLED, HELD, *AFTER, seen=event()),
     "standby-kill": run("standby-kill", *BEFORE, KILLED, request(10.2), *AFTER, seen=event()),
     "roll": run("roll", *BEFORE, request(11.0), *AFTER, seen=event(ending=None)),
     "surge-only": run("surge-only", *BEFORE, request(11.0), *AFTER, seen=event(ending=None)),
@@ -48,7 +49,7 @@ def test_where_streams_can_finish_no_stream_may_end_early(name: str) -> None:
     assert failed(with_one_more(name, outcome=Outcome.ERROR_EVENT)) == ["error events"]
 
 
-@pytest.mark.parametrize("name", ["kill", "standby-kill"])
+@pytest.mark.parametrize("name", ["kill", "hang", "standby-kill"])
 def test_only_streams_in_flight_may_end_with_an_error_event(name: str) -> None:
     assert failed(with_one_more(name, outcome=Outcome.ERROR_EVENT)) == ["other error events"]
     dumb = replace(KILLED, outcome=Outcome.CUT)
@@ -167,6 +168,6 @@ def test_a_standby_takes_over_within_a_second() -> None:
     assert not series_passes("standby-kill", [early])
 
 
-@pytest.mark.parametrize("name", ["none", "restart", "kill", "surge-only"])
+@pytest.mark.parametrize("name", ["none", "restart", "kill", "hang", "surge-only"])
 def test_elsewhere_no_duration_is_judged(name: str) -> None:
     assert judge_series(name, [judge_run(GOOD[name])], control=None) == ()
