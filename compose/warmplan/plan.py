@@ -247,8 +247,10 @@ class _Vllm:
         vLLM 0.33 writes parts of that cache in place (compilation/backends.py, save_to_file) and names others
         by process id, which two containers share: so one engine writes one cache.
         """
-        profiles = () if self.budget.second == "standby" else (SURGE_PROFILE,)
-        return replace(self.engine(compile_volume), name=SURGE, profiles=profiles)
+        engine = replace(self.engine(compile_volume), name=SURGE)
+        if self.budget.second != "standby":
+            return replace(engine, profiles=(SURGE_PROFILE,))
+        return replace(engine, environment=(*engine.environment, ("WARMSTACK_STANDBY", "on")))
 
     def _service(
         self,

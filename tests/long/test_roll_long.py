@@ -100,6 +100,32 @@ def test_a_standby_takes_over_when_the_first_engine_dies_and_the_pair_restores_i
     assert json.loads(pair.warm("status", "--json").stdout)["advice"] == []
 
 
+def test_a_restart_of_a_pair_holds_up_nobody(pair: Stack) -> None:
+    with Asking(pair) as client:
+        wait_until(lambda: client.answers, seconds=60, what="a first answer")
+        outcome = pair.restart_engine()
+    assert client.failed == []
+    assert (outcome["outcome"], outcome["same_answer"]) == ("hit", True)
+    assert (outcome["drained"]["left"], outcome["drained"]["cut_streams"]) == (0, 0)
+    assert route(pair)["order"] == ["vllm", "vllm-surge"]
+
+
+def test_a_pair_that_cannot_roll_is_made_anew_one_after_the_other(pair: Stack) -> None:
+    before = engines(pair)
+    pair.compose("stop", "vllm")
+    with Asking(pair) as client:
+        done = pair.up("--set", "engine.max_num_seqs=9", "--set", "engine.standby=true")
+        counted = len(client.answers)
+        wait_until(lambda: len(client.answers) > counted, seconds=60, what="an answer after it")
+    assert "no roll: vllm is not ready" in done.stderr
+    turns = [line for line in done.stderr.splitlines() if "while the other engine serves" in line]
+    assert [line.split()[1] for line in turns] == ["vllm", "vllm-surge"], done.stderr
+    assert client.failed == []
+    after = engines(pair)
+    assert [name for name in before if before[name] == after[name]] == ["weight-cache"]
+    assert count_of_sequences(pair) == "9"
+
+
 def test_a_roll_of_a_pair_replaces_both(pair: Stack) -> None:
     before = engines(pair)
     with Asking(pair) as client:

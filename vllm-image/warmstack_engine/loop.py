@@ -167,8 +167,12 @@ class Engine:
         )
         reader.start()
         stop_watching = threading.Event()
-        watcher = (child.pid, self._settings.port, self._settings.hang_seconds, self._inbox, stop_watching)
-        threading.Thread(target=watch, args=watcher, daemon=True).start()
+        threading.Thread(
+            target=watch,
+            args=(child.pid, self._settings.port, self._inbox, stop_watching),
+            kwargs={"hang_seconds": self._settings.hang_seconds, "standby": self._settings.standby},
+            daemon=True,
+        ).start()
         try:
             ready, hung = self._until_end(child, reading)
         finally:

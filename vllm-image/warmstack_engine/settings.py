@@ -24,6 +24,7 @@ class Settings:
     on_miss: str  # refuse, disk
     hang_seconds: float  # 0: off
     max_restarts: int
+    standby: bool  # one of two engines: it may be the other one that is asked
     nursery: bool  # engines are forked from a process that has imported vLLM
     imports_list: Path  # what it has learned to import
     care_seconds: float  # between two looks at what the nursery could learn from an engine that serves
@@ -45,8 +46,8 @@ def read_settings(environment: Mapping[str, str], arguments: list[str]) -> Setti
         on_miss=_one_of(environment, "WARMSTACK_ON_MISS", ("refuse", "disk")),
         hang_seconds=_number(environment, "WARMSTACK_HANG_SECONDS"),
         max_restarts=int(_number(environment, "WARMSTACK_MAX_RESTARTS")),
-        nursery=_one_of({"WARMSTACK_NURSERY": "off", **environment}, "WARMSTACK_NURSERY", ("on", "off"))
-        == "on",
+        standby=_switch(environment, "WARMSTACK_STANDBY"),
+        nursery=_switch(environment, "WARMSTACK_NURSERY"),
         care_seconds=float(environment.get("WARMSTACK_CARE_SECONDS", "10")),
         imports_list=Path(environment.get("WARMSTACK_IMPORTS_LIST", "/cache/warmstack/imports.json")),
         control_socket=environment.get("WARMSTACK_ENGINE_SOCKET", "/tmp/warmstack-engine.sock"),
@@ -79,6 +80,11 @@ def _number(environment: Mapping[str, str], name: str) -> float:
     except ValueError:
         wrong_setting(name, f"{text!r} is not a number")
     return number if number >= 0 else wrong_setting(name, f"{text} is below 0")
+
+
+def _switch(environment: Mapping[str, str], name: str) -> bool:
+    """Off when it is not set."""
+    return _one_of({name: "off", **environment}, name, ("on", "off")) == "on"
 
 
 def _one_of(environment: Mapping[str, str], name: str, choices: tuple[str, ...]) -> str:

@@ -1,6 +1,7 @@
 """Watches the engine over its own HTTP port: is it ready, does it still make tokens.
 
-In: a port. Out: `Ready`, `Hung` through the inbox. Refuses to know: processes; the loop decides what follows.
+In: a port. Out: `Ready`, `Hung` through the inbox; a standby is asked once. Refuses to know: processes; the
+loop decides what follows.
 """
 
 import re
@@ -8,8 +9,10 @@ import threading
 import time
 from dataclasses import dataclass
 
+from warmstack_engine.warming import warm_up
 from warmstack_shared.inbox import Inbox
 from warmstack_shared.local_http import NoAnswerError, get_tcp
+from warmstack_shared.marks import emit
 
 READY_POLL_SECONDS = 0.1
 ASK_SECONDS = 5.0
@@ -71,12 +74,16 @@ class HangWatch:
         return f"the engine has {sample.running:.0f} requests and made no token for {stuck:.0f} s"
 
 
-def watch(pid: int, port: int, hang_seconds: float, inbox: Inbox, stop: threading.Event) -> None:
+def watch(
+    pid: int, port: int, inbox: Inbox, stop: threading.Event, *, hang_seconds: float, standby: bool
+) -> None:
     """Runs in a thread for one child until `stop`."""
     while not _healthy(port):
         if stop.wait(READY_POLL_SECONDS):
             return
     inbox.put(Ready(pid=pid))
+    if standby and (seconds := warm_up(port)) is not None:
+        emit("warmed-up", pid=pid, seconds=round(seconds, 3))
     if hang_seconds > 0:
         _watch_tokens(pid, port, hang_seconds, inbox, stop)
 

@@ -145,7 +145,10 @@ def test_a_second_engine_is_the_first_one_with_a_compile_cache_of_its_own() -> N
         assert [mount["source"] for mount in second["volumes"]] == [
             "warmstack-hub", "sockets", "compile-0.32.0-cpu-surge",
         ]  # fmt: skip
-        assert {**second, "volumes": None} == {**first, "volumes": None}
+        asked = {"WARMSTACK_STANDBY": "on"} if stack is standby else {}
+        assert second["environment"] == {**first["environment"], **asked}
+        same = dict.fromkeys(("volumes", "environment"))
+        assert {**second, **same} == {**first, **same}
     assert "vllm-surge" not in alone["services"]
     assert "compile-0.32.0-cpu-surge" not in alone["volumes"]
     assert rolled["services"]["vllm"] == alone["services"]["vllm"] == standby["services"]["vllm"]
