@@ -160,6 +160,8 @@ def test_a_roll_is_compared_with_its_control_by_the_median() -> None:
 
 def test_a_standby_takes_over_within_a_second() -> None:
     assert series_passes("standby-kill", [GOOD["standby-kill"]])
+    (found,) = judge_series("standby-kill", [judge_run(GOOD["standby-kill"])], control=None)
+    assert found.found == "0.30 s, +0.20 s against the 0.10 s (p50) before the kill"
     slow = replace(GOOD["standby-kill"], requests=(*BEFORE, KILLED, HELD, *AFTER))
     assert not series_passes("standby-kill", [slow])
     assert not series_passes("standby-kill", [replace(slow, requests=(*BEFORE, KILLED))])
