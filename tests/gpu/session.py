@@ -28,8 +28,8 @@ from gpu.steps import Step
 
 HERE = Path(__file__).parent
 # Sizes for few people; by default vLLM 0.33 captures graphs for about fifty, up to 512.
-_FEW_SIZES = "engine.arguments.cudagraph-capture-sizes=[1,2,4,8,16,32]"
-_AOT = "engine.environment.VLLM_USE_MEGA_AOT_ARTIFACT=1"
+FEW_SIZES = "engine.arguments.cudagraph-capture-sizes=[1,2,4,8,16,32]"
+AOT = "engine.environment.VLLM_USE_MEGA_AOT_ARTIFACT=1"
 STEPS: Mapping[str, Step] = {
     "up": steps.up,
     "memory": steps.memory_now,
@@ -49,11 +49,11 @@ STEPS: Mapping[str, Step] = {
     "bench": steps_starts.bench("stock,restart", repeat=5),
     "bench-tp2": steps_starts.bench("stock,restart", repeat=2),
     "restart-3": steps.restart,
-    "sizes": steps.up_with(_FEW_SIZES),
+    "sizes": steps_starts.levers(FEW_SIZES),
     "sizes-restart": steps.restart,
-    "aot": steps.up_with(_AOT),
+    "aot": steps_starts.levers(AOT),
     "aot-restart": steps.restart,
-    "both": steps.up_with(_FEW_SIZES, _AOT),
+    "both": steps_starts.levers(FEW_SIZES, AOT, proven_by={AOT: "aot-restart"}),
     "both-restart": steps.restart,
     "bench-both": steps_starts.bench("stock,restart", repeat=2),
     "load-roll": steps_load.under_load("roll", seconds=20, limit=420),

@@ -8,11 +8,12 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from gpu.lane import Lane, forked, nursery_marks, warm, write_json
-from gpu.steps import Facts, Step, _read
+from gpu.steps import Facts, Step, _read, up_with
 from warmops.evidence import Mark
 
 _LEARN_SECONDS = 90.0
@@ -85,6 +86,25 @@ def bench(kinds: str, repeat: int) -> Step:
         }
 
     return run
+
+
+def levers(*settings: str, proven_by: Mapping[str, str] = MappingProxyType({})) -> Step:
+    """The same stack with these settings; one that a step before showed not to work is left out.
+
+    A start that fails is not tried again and again: it would fail the same way.
+    """
+
+    def run(lane: Lane) -> Facts:
+        used = [one for one in settings if one not in proven_by or went_well(lane, proven_by[one])]
+        facts = up_with(*used, "engine.max_restarts=1")(lane)
+        return {**facts, "levers": used}
+
+    return run
+
+
+def went_well(lane: Lane, step: str) -> bool:
+    path = lane.folder / f"{step}.json"
+    return path.exists() and bool(json.loads(path.read_text(encoding="utf-8"))["ok"])
 
 
 def seconds_left(most: float) -> float:

@@ -395,3 +395,20 @@ def test_a_step_that_failed_is_accounted_for() -> None:
     assert why_not(step("a", "b", not_as_expected=findings)) == "open files: +9 files"
     assert why_not(step("a", "b", error="it broke")) == "it broke"
     assert why_not(step("a", "b")) == "see the JSON file"
+
+
+def test_a_lever_that_did_not_work_is_left_out_of_what_follows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[tuple[str, ...]] = []
+    monkeypatch.setattr(
+        "gpu.steps_starts.up_with", lambda *settings: lambda _: tried.append(settings) or {"ok": True}
+    )
+    lane = make_lane("levers", tmp_path, cpu=True)
+    lane.folder.mkdir()
+    both = STEPS["both"]
+    (lane.folder / "aot-restart.json").write_text('{"ok": false}')
+    assert both(lane)["levers"] == [session.FEW_SIZES]
+    (lane.folder / "aot-restart.json").write_text('{"ok": true}')
+    assert both(lane)["levers"] == [session.FEW_SIZES, session.AOT]
+    assert [words[-1] for words in tried] == ["engine.max_restarts=1"] * 2
