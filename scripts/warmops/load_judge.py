@@ -245,10 +245,8 @@ def _error_events(expectation: Expectation, run: LoadRun) -> list[Finding]:
 
 
 def _same_answers(run: LoadRun, answers: Mapping[str, tuple[Variant, ...]]) -> Finding:
-    """A prompt with several answers before the event varies by itself: it tells nothing about the event."""
-    restless = {
-        prompt for prompt, variants in answers.items() if sum(1 for v in variants if v.counts["before"]) > 1
-    }
+    """A prompt that varies by itself tells nothing about the event."""
+    restless = {prompt for prompt, variants in answers.items() if _vary_by_themselves(variants)}
     judged = {prompt: variants for prompt, variants in answers.items() if prompt not in restless}
     changed = [prompt for prompt, variants in judged.items() if len(variants) > 1]
     unseen = [prompt for prompt, variants in judged.items() if not _on_both_sides(run, variants)]
@@ -258,11 +256,23 @@ def _same_answers(run: LoadRun, answers: Mapping[str, tuple[Variant, ...]]) -> F
     if unseen:
         found += f", {len(unseen)} answered on one side of the event alone"
     if restless:
-        found += f", {len(restless)} vary without any event and are left out"
+        found += f", {len(restless)} vary by themselves and are left out"
     # With most prompts left out there is nothing that could have shown a change.
     enough = len(judged) - len(unseen) > len(PROMPTS) / 2
     ok = enough and not changed
     return Finding(name="greedy answers", expected="the same for each prompt", found=found, ok=ok)
+
+
+def _vary_by_themselves(variants: Sequence[Variant]) -> bool:
+    """Whether there were several answers before the event; or in another window, the one from before it too:
+    what changed for good does not come back.
+    """
+    usual = [variant for variant in variants if variant.counts["before"]]
+    later: tuple[Window, ...] = ("during", "after")
+    return len(usual) > 1 or any(
+        usual and usual[0].counts[window] and sum(1 for one in variants if one.counts[window]) > 1
+        for window in later
+    )
 
 
 def _on_both_sides(run: LoadRun, variants: Sequence[Variant]) -> bool:

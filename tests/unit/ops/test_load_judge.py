@@ -93,8 +93,14 @@ def test_an_answer_that_came_on_one_side_alone_is_no_proof_of_sameness() -> None
 def test_prompts_that_vary_by_themselves_are_left_out_while_most_do_not() -> None:
     found = greedy(("Paris.", 1.0), ("Berlin.", 2.0), ("Rome.", 25.0))
     assert found.ok
-    assert found.found == f"{len(PROMPTS) - 1} prompts the same, 1 vary without any event and are left out"
+    assert found.found == f"{len(PROMPTS) - 1} prompts the same, 1 vary by themselves and are left out"
     assert not greedy(("Paris.", 1.0), ("Berlin.", 2.0), others=False).ok
+
+
+def test_an_answer_that_comes_back_after_another_one_varies_by_itself() -> None:
+    assert greedy(("Paris.", 1.0), ("Paris.", 25.0), ("Berlin.", 26.0)).ok
+    assert not greedy(("Paris.", 1.0), ("Berlin.", 12.0), ("Paris.", 25.0)).ok  # during it there was no other
+    assert not greedy(("Paris.", 1.0), ("Berlin.", 25.0), ("Rome.", 26.0)).ok
 
 
 def test_windows() -> None:
