@@ -92,7 +92,7 @@ def costs_of(steps: Sequence[Facts]) -> list[Cost]:
         memory = next(
             (of_lane[s] for s in ("memory-warm", "memory") if of_lane.get(s, {}).get("overhead")), None
         )
-        if memory is None:
+        if memory is None or memory["overhead"][0]["overhead_bytes"] <= 0:  # without a GPU nothing is held
             continue
         timing = (
             {facts["step"]: facts for facts in steps if facts["lane"] == "timing"} if lane == "eight" else {}
