@@ -1,10 +1,10 @@
 """How fast vLLM's ways to read safetensors fill a GPU: what a cold start of the weight cache waits for.
 
-    python3 -m gpu.loaders MODEL --out FILE          each loader once from disk and once from the page cache
+    python3 -m gpu.loaders MODEL [LOADER…] --out FILE     each once from disk and once from the page cache
 
 In: a folder with safetensors, a GPU with room for them. Out: one JSON object for each load: seconds from
 the first byte asked for to the last tensor on the GPU, bytes, and a sum over the content, equal for all.
-Each load has a process of its own; its imports and CUDA's context are not counted. A loader that is not
+Each loader has a process of its own; imports and CUDA's context are not counted. A loader that is not
 installed or fails says so in its row.
 """
 
@@ -29,38 +29,39 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", type=Path, help="folder with *.safetensors")
     parser.add_argument("--out", type=Path, help="JSON file for the rows; default: stdout alone")
+    parser.add_argument("loaders", nargs="*", default=LOADERS, help=f"some of {', '.join(LOADERS)}")
     parser.add_argument("--one", choices=LOADERS, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     files = sorted(str(path) for path in arguments.model.glob("*.safetensors"))
     if not files:
         raise SystemExit(f"{arguments.model}: no safetensors in it")
     if arguments.one:
-        print(json.dumps(load_once(arguments.one, files)))
+        for page_cache in ("dropped", "warm"):
+            if page_cache == "dropped":
+                subprocess.run(["sync"], check=True)
+                DROP_CACHES.write_text("3")
+            print(json.dumps({"page_cache": page_cache, **load_once(arguments.one, files)}), flush=True)
         return
     rows = []
-    for loader in LOADERS:
-        for page_cache in ("dropped", "warm"):
-            found = load_apart(loader, arguments.model, page_cache)
-            rows.append({"loader": loader, "page_cache": page_cache, **found})
+    for loader in arguments.loaders:
+        for row in load_apart(loader, arguments.model):
+            rows.append({"loader": loader, **row})
             print(json.dumps(rows[-1]), flush=True)
-            if arguments.out:
-                arguments.out.write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
+        if arguments.out:
+            arguments.out.write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
 
 
-def load_apart(loader: str, model: Path, page_cache: str) -> dict[str, Any]:
-    """One load in a process of its own; what it says, or the last line of its complaint."""
-    if page_cache == "dropped":
-        subprocess.run(["sync"], check=True)
-        DROP_CACHES.write_text("3")
+def load_apart(loader: str, model: Path) -> list[dict[str, Any]]:
+    """Its loads in a process of its own; what that says, or the last line of its complaint."""
     command = [sys.executable, "-m", "gpu.loaders", str(model), "--one", loader]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False)
     except subprocess.TimeoutExpired:
-        return {"error": f"not done within {LIMIT_SECONDS} s"}
+        return [{"error": f"not done within {LIMIT_SECONDS} s"}]
+    rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     if done.returncode != 0:
-        return {"error": (done.stderr.strip().splitlines() or ["no word"])[-1][:300]}
-    told: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
-    return told
+        rows.append({"error": (done.stderr.strip().splitlines() or ["no word"])[-1][:300]})
+    return rows
 
 
 def load_once(loader: str, files: list[str]) -> dict[str, Any]:
@@ -77,12 +78,13 @@ def load_once(loader: str, files: list[str]) -> dict[str, Any]:
     torch.cuda.synchronize()
     seconds = time.monotonic() - begun
     total = sum(float(tensor.double().abs().sum()) for _, tensor in sorted(kept.items()))
+    count = len(kept)
     size = sum(tensor.numel() * tensor.element_size() for tensor in kept.values())
     return {
         "seconds": round(seconds, 3),
         "bytes": size,
         "gib_per_second": round(size / seconds / 2**30, 2),
-        "tensors": len(kept),
+        "tensors": count,
         "content": total,
     }
 
