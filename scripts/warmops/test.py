@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _pytest(level: str, words: Sequence[str]) -> list[str]:
-    command = [sys.executable, "-m", "pytest", "--level", level, *words]
+    command = [sys.executable, "-m", "pytest", "--level", level, "--lanes", *words]
     console.echo_command(f"python -m {' '.join(command[2:])}")
     return command
 
