@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import shutil
 import threading
 import time
@@ -26,6 +27,7 @@ from warmops.pins import REPOSITORY, Pins, read_pins
 
 INPUTS_LABEL = "warmstack.inputs"
 BUILD_SECONDS = 3600.0
+_VENV_PATH = "/opt/venv/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 # Builds at a time: each copies and unpacks for most of its time, which one core does.
 _SLOTS = min(3, os.cpu_count() or 1)
 
@@ -119,7 +121,7 @@ class _Builds:
                 needs += [builds[image.parent]] if image.parent in builds else []
                 builds[image.tag] = pool.submit(self._build_when, needs, image, source)
             self._await([source, *fills.values(), *builds.values()])
-        self._drop_leftovers(before)
+        self._drop_replaced(before)
         return {tag: build.result() for tag, build in builds.items()}
 
     def _await(self, work: Sequence[Future[Any]]) -> None:
@@ -169,10 +171,25 @@ class _Builds:
             if self.failed.is_set():
                 raise _Stopped
             found = source.result() if image.dockerfile == BASE_DOCKERFILE else None
-            return self._build(image, found)
+            return self._make(image, found)
 
-    def _build(self, image: Image, source: str | None) -> float:
+    def _make(self, image: Image, source: str | None) -> float:
         started = time.monotonic()
+        context = _lay_context(image, self.repository)
+        try:
+            with console.working(f"building {image.tag}"):
+                if image.wheels is None:
+                    self._build(image, context, source)
+                else:
+                    self._install(image, context)
+        finally:
+            shutil.rmtree(context, ignore_errors=True)
+        seconds = time.monotonic() - started
+        console.say(f"{image.tag}: built in {seconds:.0f} s")
+        return seconds
+
+    def _build(self, image: Image, context: Path, source: str | None) -> None:
+        """`docker build` of the Dockerfile."""
         arguments = dict(image.arguments)
         if image.parent:
             arguments[image.parent_argument] = image.parent
@@ -180,46 +197,37 @@ class _Builds:
             arguments["SOURCE"] = source
         # Without a network a build cannot fetch anything that no lock names.
         offline = image.offline or (source is not None and source.startswith("warmstack/"))
-        context = _lay_context(image, self.repository)
-        builder = (
-            self.docker
-            if _has_buildx(self.docker)
-            else replace(self.docker, environment={"DOCKER_BUILDKIT": "0"})
+        classic = {} if _has_buildx(self.docker) else {"DOCKER_BUILDKIT": "0"}
+        replace(self.docker, environment=classic).run(
+            "build",
+            *(("--network", "none") if offline else ()),
+            *("--label", f"{INPUTS_LABEL}={self.hashes[image.tag]}", "--tag", image.tag),
+            *(part for name, value in arguments.items() for part in ("--build-arg", f"{name}={value}")),
+            str(context),
+            timeout_seconds=BUILD_SECONDS,
+            output=False,
         )
+
+    def _install(self, image: Image, context: Path) -> None:
+        """Run the script in a container of the parent, and make an image of what it leaves."""
+        name = f"{re.sub(r'[^a-z0-9]+', '-', image.tag)}-{os.getpid()}"
+        changes = (f"LABEL {INPUTS_LABEL}={self.hashes[image.tag]}", f"ENV PATH={_VENV_PATH}", "CMD []")
+        # Without SELinux's labels a container may not read a folder of ours; it only reads here.
+        place = ("--network", "none", "--security-opt", "label=disable", "--volume", f"{context}:/mnt:ro")
+        limits: dict[str, Any] = {"timeout_seconds": BUILD_SECONDS, "output": False}
         try:
-            with console.working(f"building {image.tag}"):
-                builder.run(
-                    "build",
-                    *(("--network", "none") if offline else ()),
-                    *("--label", f"{INPUTS_LABEL}={self.hashes[image.tag]}", "--tag", image.tag),
-                    *(
-                        part
-                        for name, value in arguments.items()
-                        for part in ("--build-arg", f"{name}={value}")
-                    ),
-                    str(context),
-                    timeout_seconds=BUILD_SECONDS,
-                    output=False,
-                )
+            self.docker.run("run", "--name", name, *place, str(image.parent), "sh", "/mnt/install", **limits)
+            options = (part for change in changes for part in ("--change", change))
+            self.docker.run("commit", *options, name, image.tag, **limits)
         finally:
-            shutil.rmtree(context, ignore_errors=True)
-        seconds = time.monotonic() - started
-        console.say(f"{image.tag}: built in {seconds:.0f} s")
-        return seconds
+            self.docker.capture("rm", "--force", name, check=False, timeout_seconds=300)
 
-    def _drop_leftovers(self, before: Sequence[dict[str, Any] | None]) -> None:
-        """Free the images that had the tags before, and the classic builder's nameless stages with wheels.
-
-        Only when nothing is being built: a stage that grows looks like one that was left. Docker refuses what
-        a container still uses or another image is built on; such an image stays.
-        """
+    def _drop_replaced(self, before: Sequence[dict[str, Any] | None]) -> None:
+        """Free the images that had the tags before; Docker keeps one that a container still uses."""
         for image in before:
             old = self.docker.inspect(image["Id"], "image") if image else None
             if old is not None and not old.get("RepoTags"):  # the build gave its tag to another image
                 self.docker.capture("rmi", old["Id"], check=False, timeout_seconds=300)
-        filters = ("--filter", "dangling=true", "--filter", "label=warmstack.stage=wheels")
-        for stage in self.docker.capture("images", "--quiet", "--no-trunc", *filters).stdout.split():
-            self.docker.capture("rmi", stage, check=False, timeout_seconds=300)
 
 
 def _watch_fetching(fills: Sequence[Future[Path]], total: int, come: Callable[[], int]) -> None:
@@ -241,7 +249,9 @@ def _lay_context(image: Image, repository: Path) -> Path:
     context = repository / ".wheelhouse" / "context" / image.tag.replace("/", "_").replace(":", "_")
     shutil.rmtree(context, ignore_errors=True)
     context.mkdir(parents=True)
-    shutil.copy2(repository / image.dockerfile, context / "Dockerfile")
+    shutil.copy2(
+        repository / image.dockerfile, context / ("Dockerfile" if image.wheels is None else "install")
+    )
     for inside, source in image.files:
         if (repository / source).is_dir():  # COPY wants the folder also when it is empty
             (context / inside).mkdir(parents=True)

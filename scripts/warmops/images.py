@@ -26,7 +26,11 @@ Platform = Literal["cpu", "cuda"]
 
 @dataclass(frozen=True, kw_only=True)
 class Image:
-    """One image. `files` maps a path in the build context to a file or folder of the repository."""
+    """One image. `files` maps a path in the build context to a file or folder of the repository.
+
+    With `wheels` the `dockerfile` is a shell script that runs once in the parent, and what it leaves is the
+    image: in a Dockerfile the wheels would be a layer of their own, and what they become copied twice.
+    """
 
     tag: str
     dockerfile: str
@@ -115,8 +119,8 @@ def _packages(
     slim: str = "base-image/slim",
 ) -> Image:
     return Image(
-        tag=f"warmstack/{name}-packages:{version}",
-        dockerfile="base-image/packages.Dockerfile",
+        tag=f"warmstack/{name}-venv:{version}",
+        dockerfile="base-image/install-packages",
         files=(("slim", slim),),
         parent=base.tag,
         parent_argument="BASE",

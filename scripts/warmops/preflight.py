@@ -14,7 +14,7 @@ from warmops.units import mebibytes
 from warmplan import Plan, Problem, UserError
 
 GIB = 1024**3
-# Measured on the CPU images: packages, the builder's first stage, and the wheels that are linked into it.
+# Measured on the CPU images: wheels, packages, and what Docker copies while it makes layers of them.
 BUILD_BYTES = 10 * GIB
 ROOM_BYTES = 1 * GIB
 

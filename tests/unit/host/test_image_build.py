@@ -32,6 +32,7 @@ STALE = (
 )
 
 
+@dataclass(frozen=True, kw_only=True)
 class NoDocker(Docker):
     """An engine without images."""
 
@@ -55,7 +56,7 @@ class Recorded(_Builds):
     broken: str = ""
     meet: threading.Barrier = field(default_factory=lambda: threading.Barrier(2))
 
-    def _build(self, image: Image, source: str | None) -> float:
+    def _make(self, image: Image, source: str | None) -> float:
         self.events.append(f"begin {image.tag}")
         if image.tag in self.together:
             self.meet.wait(timeout=20)
@@ -112,3 +113,65 @@ def test_wheels_that_do_not_come_are_the_error(monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(UserError, match="no wheels for"):
         builds.all(STALE)
     assert not [event for event in builds.events if "packages" in event]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recording(NoDocker):
+    """Notes each command, and what lies in the folder that a container is given."""
+
+    commands: list[tuple[str, ...]] = field(default_factory=list)
+    given: dict[str, str] = field(default_factory=dict)
+    breaks: str = ""
+
+    def run(self, *arguments: str, **options: Any) -> Completed:
+        self.commands.append(arguments)
+        for mount in (word for word in arguments if word.endswith(":/mnt:ro")):
+            folder = Path(mount.removesuffix(":/mnt:ro"))
+            files = [path for path in folder.rglob("*") if path.is_file()]
+            self.given.update({str(path.relative_to(folder)): path.read_text() for path in files})
+        if arguments[0] == self.breaks:
+            raise UserError([Problem(key="", problem=f"{self.breaks} fails")], exit_code=3)
+        return Completed(command=arguments, returncode=0, stdout="", stderr="")
+
+    def capture(self, *arguments: str, **options: Any) -> Completed:
+        self.commands.append(arguments)
+        return super().capture(*arguments, **options)
+
+
+def packages_of(repository: Path, docker: Docker) -> tuple[_Builds, Image]:
+    for path, text in (("a/install", "true"), ("a/slim", "x"), (".wheelhouse/list/one.whl", "wheel")):
+        (repository / path).parent.mkdir(parents=True, exist_ok=True)
+        (repository / path).write_text(text)
+    made = Image(
+        tag="warmstack/list-packages:1",
+        dockerfile="a/install",
+        files=(("slim", "a/slim"),),
+        parent="base",
+        wheels=WheelList(name="list", locks=()),
+    )
+    builds = _Builds(docker=docker, hashes={made.tag: "h" * 64}, pins=read_pins(), repository=repository)
+    return builds, made
+
+
+def test_packages_are_installed_in_a_container_that_becomes_the_image(tmp_path: Path) -> None:
+    docker = Recording()
+    builds, made = packages_of(tmp_path, docker)
+    builds._make(made, None)
+    run, commit, remove = docker.commands
+    name = run[run.index("--name") + 1]
+    assert run[run.index("--network") + 1] == "none"
+    assert run[-3:] == ("base", "sh", "/mnt/install")
+    assert docker.given == {"install": "true", "slim": "x", "wheelhouse/one.whl": "wheel"}
+    assert f"LABEL warmstack.inputs={'h' * 64}" in commit
+    assert commit[-2:] == (name, made.tag)
+    assert remove == ("rm", "--force", name)
+
+
+@pytest.mark.parametrize("step", ["run", "commit"])
+def test_the_container_goes_when_it_fails(tmp_path: Path, step: str) -> None:
+    docker = Recording(breaks=step)
+    builds, made = packages_of(tmp_path, docker)
+    with pytest.raises(UserError, match=f"{step} fails"):
+        builds._make(made, None)
+    assert docker.commands[-1][:2] == ("rm", "--force")
+    assert not list((tmp_path / ".wheelhouse/context").iterdir())
