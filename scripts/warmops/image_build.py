@@ -211,7 +211,7 @@ class _Builds:
     def _install(self, image: Image, context: Path) -> None:
         """Run the script in a container of the parent, and make an image of what it leaves."""
         name = f"{re.sub(r'[^a-z0-9]+', '-', image.tag)}-{os.getpid()}"
-        changes = (f"LABEL {INPUTS_LABEL}={self.hashes[image.tag]}", f"ENV PATH={_VENV_PATH}", "CMD []")
+        changes = (f"LABEL {INPUTS_LABEL}={self.hashes[image.tag]}", f"ENV PATH={_VENV_PATH}", 'CMD ["sh"]')
         # Without SELinux's labels a container may not read a folder of ours; it only reads here.
         place = ("--network", "none", "--security-opt", "label=disable", "--volume", f"{context}:/mnt:ro")
         limits: dict[str, Any] = {"timeout_seconds": BUILD_SECONDS, "output": False}
