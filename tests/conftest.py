@@ -84,8 +84,9 @@ def _open_lanes(config: pytest.Config, items: list[pytest.Item]) -> None:
             config.pluginmanager.register(opened)
         last = 2 * len(LEVELS) if side.with_containers else 1
         position.update(dict.fromkeys(beside, last))
-    alone = [item for item in items if item.path.name in ALONE]
-    position.update(dict.fromkeys(alone, 2 * len(LEVELS) + 1))
+    for item in items:
+        if item.path.name in ALONE:
+            position[item] = 2 * len(LEVELS) + 1 + ALONE.index(item.path.name)
     items.sort(key=lambda item: position[item])
 
 

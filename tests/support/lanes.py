@@ -21,8 +21,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / ".artefacts"
-# What restarts the Docker engine must be alone: it comes when every lane has ended.
-ALONE = ("test_restart_of_docker.py",)
+# What is timed, and what restarts the Docker engine, must be alone: it comes when every lane has ended.
+ALONE = ("test_second_up.py", "test_restart_of_docker.py")
 _PAUSE_SECONDS = 0.2
 _END_SECONDS = 120.0
 
@@ -43,11 +43,11 @@ class Side:
 
 SIDES = (
     Side(name="gateway", level="unit", places=("unit/gateway/",), with_containers=False),
-    # Each file has stacks of its own: three at a time with the shared one.
+    # Stacks of their own, of which one lives at a time; for rolls another of those that tests share.
     Side(
         name="stacks",
         level="docker",
-        places=("docker/test_hub.py", "docker/test_host_placement.py"),
+        places=("docker/test_hub.py", "docker/test_host_placement.py", "docker/test_roll.py"),
         with_containers=True,
         needed_kib=12 * 1024**2,
     ),

@@ -19,6 +19,7 @@ from support.waiting import free_port, wait_until
 ROOT = Path(__file__).resolve().parents[2]
 QUESTION = "What is the capital of France?"
 HOLD_SECONDS = 600
+SERVICES = ("weight-cache", "vllm", "gateway", "open-webui")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,6 +115,12 @@ class Stack:
             seconds=seconds,
             what=f"engine of {self.project} ready",
         )
+
+
+def identities(stack: Stack) -> dict[str, tuple[str, str]]:
+    """Container id and start of each service: equal means that nobody touched it."""
+    found = {service: stack.inspect(service) for service in SERVICES}
+    return {name: (facts["Id"], facts["State"]["StartedAt"]) for name, facts in found.items()}
 
 
 def warm(*arguments: str, check: bool = True, timeout: float = 1500) -> subprocess.CompletedProcess[str]:
