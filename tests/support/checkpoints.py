@@ -10,6 +10,18 @@ from warmops.model import ModelStore
 from warmops.pins import read_pins
 from warmplan.placement import HUB_VOLUME
 
+# The config.json of a checkpoint that nobody runs.
+TINY_CONFIG = {
+    "architectures": ["LlamaForCausalLM"],
+    "torch_dtype": "bfloat16",
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "vocab_size": 100,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 2048,
+}
 _CODE = """
 import pathlib, shutil, sys
 from safetensors.torch import load_file, save_file

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from support.checkpoints import TINY_CONFIG
 from support.wishes import PINS, spec_of
 from warmops import lock
 from warmops.docker import Completed, Docker
@@ -23,24 +24,11 @@ CPU = "platform: cpu\nmodel: {name: Org/Model}\n"
 CUDA = CPU.replace("cpu", "cuda") + "gpu: {memory_gib: 80}\n"
 
 
-CONFIG = {
-    "architectures": ["LlamaForCausalLM"],
-    "torch_dtype": "bfloat16",
-    "hidden_size": 64,
-    "intermediate_size": 128,
-    "vocab_size": 100,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 2048,
-}
-
-
 def write_checkpoint(folder: Path, payload: bytes) -> Path:
     """A folder that is a checkpoint by its form; `payload` are the bytes of its one tensor."""
     folder.mkdir(exist_ok=True)
     header = json.dumps({"w": {"dtype": "U8", "shape": [4], "data_offsets": [0, len(payload)]}}).encode()
-    (folder / "config.json").write_text(json.dumps(CONFIG))
+    (folder / "config.json").write_text(json.dumps(TINY_CONFIG))
     (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + payload)
     return folder
 
@@ -128,7 +116,7 @@ def manifest(commit: str, sha256: str) -> str:
         "path": "/hub/models/x",
         "weight_bytes": 4,
         "files": {"model.safetensors": {"sha256": sha256, "bytes": 12}},
-        "config": CONFIG,
+        "config": TINY_CONFIG,
     }
     return json.dumps(found)
 
