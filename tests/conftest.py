@@ -37,6 +37,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--preparation", metavar="FD:LOG", help="where `make test` says that all is there")
     parser.addoption("--lanes", action="store_true", help="run some tests in a process beside the others")
     parser.addoption("--report-to", type=Path, help="in a lane: where each report is written")
+    parser.addoption("--listed", type=Path, help="in a lane: a file with the tests that it runs")
 
 
 preparation = pytest.StashKey[Preparation]()
@@ -58,6 +59,9 @@ def level_of(path: Path) -> str:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if (listed := config.getoption("--listed")) is not None:
+        names = set(listed.read_text(encoding="utf-8").splitlines())
+        items[:] = [item for item in items if item.nodeid in names]
     wanted = CHOICES[config.getoption("--level")]
     items.sort(key=lambda item: LEVELS.index(level_of(item.path)))
     for item in items:

@@ -94,6 +94,7 @@ def test_a_model_is_fetched_once(hub: Hub) -> None:
         (f"{ORGANISATION}/Nothing", "main", TOKEN, "that this token may see"),
         (TINY, "v9", None, "has no revision v9"),
     ],
+    ids=["no token", "empty", "no access", "unknown", "no model", "no model to see", "no revision"],
 )
 def test_what_a_hub_refuses(
     hub: Hub, monkeypatch: pytest.MonkeyPatch, model: str, revision: str, token: str | None, words: str

@@ -62,13 +62,14 @@ class Lane:
         self.side = side
         self._reports = FOLDER / f"lane-{side.name}.jsonl"
         self._log = FOLDER / f"lane-{side.name}.log"
-        names = [item.nodeid for item in items]
+        self._list = FOLDER / f"lane-{side.name}.txt"
         self._command = (
             *(sys.executable, "-m", "pytest", "--level", side.level, *own, "-p", "no:cacheprovider"),
-            *("--report-to", str(self._reports), *names),
+            *("--report-to", str(self._reports), "--listed", str(self._list)),
+            *dict.fromkeys(str(item.path) for item in items),
         )
         self._config = config
-        self._names = frozenset(names)
+        self._names = tuple(item.nodeid for item in items)
         self._process: subprocess.Popen[bytes] | None = None
 
     def begin(self) -> None:
@@ -76,6 +77,7 @@ class Lane:
             return
         FOLDER.mkdir(exist_ok=True)
         self._reports.write_text("")
+        self._list.write_text("".join(f"{name}\n" for name in self._names), encoding="utf-8")
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 self._command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=log
