@@ -94,12 +94,36 @@ def test_a_killed_weight_cache_is_healed_by_up(stack: Stack) -> None:
     assert (facts["engine"]["outcome"], facts["identity"]["equal"]) == ("hit", True)
 
 
+def test_the_engine_tells_where_the_seconds_of_its_start_went(stack: Stack) -> None:
+    read = (
+        "from urllib.request import urlopen; print(urlopen('http://127.0.0.1:8902/metrics').read().decode())"
+    )
+    text = stack.compose("exec", "-T", "vllm", "python3", "-c", read)
+    values = {
+        name: float(value)
+        for name, value in (line.rsplit(" ", 1) for line in text.splitlines() if line[:1] == "w")
+    }
+    prefix = "warmstack_engine_start_phase_seconds"
+    phases = {name: value for name, value in values.items() if name.startswith(prefix)}
+    total = values["warmstack_engine_start_seconds"]
+    assert values["warmstack_engine_ready"] == 1
+    assert {f'{prefix}{{phase="{phase}"}}' for phase in ("weights", "server")} <= phases.keys()
+    assert sum(phases.values()) == pytest.approx(total, abs=0.1)
+    assert phases.get(f'{prefix}{{phase="unattributed"}}', 0.0) < 0.05 * total
+
+
 def test_down_keeps_the_weights_and_the_next_up_is_warm(stack: Stack) -> None:
-    """Case 23."""
+    """Case 23. What was compiled may go meanwhile: the weights are held all the same."""
     cache = identities(stack)["weight-cache"]
+    refused = stack.warm("clean-compile", check=False)
+    assert refused.returncode == 1
+    assert "vllm of" in refused.stderr
     done = stack.warm("down")
     assert "stays and holds" in done.stderr
     assert stack.compose("ps", "--services").split() == ["weight-cache"]
+    removed = json.loads(stack.warm("clean-compile", "--json").stdout)["removed"]
+    assert removed
+    assert set(removed).isdisjoint(docker("volume", "ls", "--quiet").split())
     assert stack.weight_cache_status()["state"] == "held"
     facts = json.loads(stack.up("--json").stdout)
     assert facts["outcome"] == "hit"
