@@ -117,9 +117,12 @@ def common_variables(spec: Spec, cache: str = CACHE) -> Pairs:
 
 def engine_variables(spec: Spec) -> Pairs:
     """Variables of the engine alone."""
-    # The engine's process is forked from the API server, which has imported vLLM already; vLLM's own choice
-    # imports everything once more (18 s of 62 s on an H200 with an 8B shape). Tried with one rank.
-    forked = (("VLLM_WORKER_MULTIPROC_METHOD", "fork"),) if spec.tensor == 1 else ()
+    # The engine's processes are forked from the API server, which has imported vLLM already; vLLM's own choice
+    # imports everything once more in each (64 s instead of 18 s for two ranks on two H200 with an 8B shape).
+    # Several ranks on the CPU were not tried with it.
+    forked = (
+        (("VLLM_WORKER_MULTIPROC_METHOD", "fork"),) if spec.tensor == 1 or spec.platform == "cuda" else ()
+    )
     # vLLM's CPU platform otherwise gives a single worker a process of its own. Several ranks need them.
     single = (("VLLM_ENABLE_V1_MULTIPROCESSING", "0"),) if spec.platform == "cpu" and spec.tensor == 1 else ()
     own = tuple(pair for pair in spec.engine.environment if variable_scope(pair[0]) is Scope.ENGINE)

@@ -108,9 +108,10 @@ def refuse_version(version: str, *, platform: str) -> str | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Quantisation:
-    """One method: None in `refused` means that its processed weights can be mapped."""
+    """One method: None in `refused` means that its processed weights can be mapped; `known` says how far."""
 
     method: str
+    known: str = ""
     refused: str | None = None
     instead: str | None = None
 
@@ -124,8 +125,11 @@ def _refused(method: str) -> Quantisation:
 
 
 QUANTISATIONS: Final = (
-    Quantisation(method="fp8"),
-    Quantisation(method="mxfp4"),
+    Quantisation(
+        method="fp8",
+        known="works on `cuda` with scales in square blocks; one scale for a matrix or a row is refused",
+    ),
+    Quantisation(method="mxfp4", known="vLLM says that it can be mapped on `cuda`; not tried"),
     *(
         _refused(method)
         for method in (
@@ -164,6 +168,22 @@ def refuse_quantisation(method: str | None, *, platform: str) -> tuple[str, str]
     if platform == "cpu" and known.method not in CPU_METHODS:
         return f"quantisation {method} is not mapped on the CPU platform", "use the unquantised checkpoint"
     return None
+
+
+def refuse_fp8_scales(method: str | None, *, weight_block: int | None) -> tuple[str, str] | None:
+    """(sentence, hint) when a checkpoint's fp8 weights are not in square blocks, else None.
+
+    vLLM 0.33, kernels/linear/scaled_mm/cutlass.py: the kernel for one scale a matrix or row learns the width
+    of its output while it processes weights, which an engine that maps them does not do: its first step
+    fails. Seen on an H200; the same checkpoint is served from disk.
+    """
+    if method is None or method.lower() != "fp8" or weight_block is not None:
+        return None
+    return (
+        "fp8 with one scale for a matrix or a row does not work with the weight cache: vLLM's kernel for it "
+        "cannot start on mapped weights",
+        "use an fp8 checkpoint with scales in blocks (weight_block_size), or the unquantised one",
+    )
 
 
 MODES: Final = ("fast-start", "sleep", "snapshot")

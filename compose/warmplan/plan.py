@@ -18,7 +18,7 @@ from warmplan.commands import (
     preload_command,
     serve_command,
 )
-from warmplan.compatibility import refuse_quantisation, refuse_version
+from warmplan.compatibility import refuse_fp8_scales, refuse_quantisation, refuse_version
 from warmplan.errors import Problem, UserError
 from warmplan.host import HostFacts
 from warmplan.identity import Identity, compute_identity
@@ -149,7 +149,10 @@ def _refuse(spec: Spec, model: LockedModel | None, version: str) -> None:
             Problem(key=f"vllm.{spec.platform}.version", problem=sentence, file="compose/pins.yaml")
         )
     method = model.facts.quant_method if model is not None else None
-    refused = refuse_quantisation(method, platform=spec.platform)
+    block = model.facts.weight_block if model is not None else None
+    refused = refuse_quantisation(method, platform=spec.platform) or refuse_fp8_scales(
+        method, weight_block=block
+    )
     if refused is not None:
         problems.append(
             Problem(key="model.name", problem=f"{spec.model.name}: {refused[0]}", hint=refused[1])

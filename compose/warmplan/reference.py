@@ -72,7 +72,7 @@ def _rest() -> Iterator[str]:
     yield "| method | with the weight cache |"
     yield "|---|---|"
     for entry in QUANTISATIONS:
-        answer = "works on `cuda`" if entry.refused is None else f"refused: {entry.refused}; {entry.instead}"
+        answer = entry.known if entry.refused is None else f"refused: {entry.refused}; {entry.instead}"
         yield f"| `{entry.method}` | {answer} |"
     yield ""
     yield "Any other method is refused until it has been tried."

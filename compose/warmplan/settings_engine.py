@@ -115,7 +115,7 @@ ENGINE_KEYS: Final = (
     Key(
         name="engine.nursery",
         kind=Kind.BOOLEAN,
-        default_text="true on `cpu`; false on `cuda`, where it was not tried yet",
+        default=True,
         moves=Moves.NO,
         doc="Keep a process with vLLM imported in the engine's container, from which engines are forked.",
     ),

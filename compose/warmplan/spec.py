@@ -173,8 +173,6 @@ def _derive(values: Values, environment: str) -> None:
         values.default("open_webui.url", f"http://{address}:{values.integer('open_webui.port')}")
     if values.has("parallel.tensor"):
         values.default("gpu.count", values.integer("parallel.tensor"))
-    if values.has("platform"):
-        values.default("engine.nursery", values.text("platform") == "cpu")
     if values.has("platform") and not any(values.was_given(key) for key in KV_CACHE_KEYS):
         values.default("engine.kv_cache.gib", DEFAULT_KV_CACHE_GIB[values.text("platform")])
 

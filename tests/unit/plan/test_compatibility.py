@@ -6,7 +6,7 @@ import pytest
 
 from support.wishes import CPU, CUDA, LOCKED, PINS, SMALL, errors_of, plan_of
 from warmplan import UserError
-from warmplan.compatibility import refuse_quantisation, refuse_variable, refuse_version
+from warmplan.compatibility import refuse_fp8_scales, refuse_quantisation, refuse_variable, refuse_version
 from warmplan.lock import ModelFacts
 
 
@@ -27,10 +27,25 @@ def test_wished_quantisation_is_refused_with_its_line(method: str) -> None:
     assert f"environment.yaml:5: model.quantization: quantisation {method} does not work" in text
 
 
+def test_fp8_without_blocks_is_refused_before_anything_starts() -> None:
+    model = replace(LOCKED, facts=ModelFacts(quant_method="fp8"))
+    with pytest.raises(UserError) as raised:
+        plan_of(CUDA, model=model)
+    assert "model.name: Org/Model: fp8 with one scale for a matrix or a row" in str(raised.value)
+    assert "hint: use an fp8 checkpoint with scales in blocks" in str(raised.value)
+
+
+@pytest.mark.parametrize(("method", "block"), [("fp8", 128), (None, None), ("mxfp4", None)])
+def test_other_scales_pass(method: str | None, block: int | None) -> None:
+    assert refuse_fp8_scales(method, weight_block=block) is None
+
+
 @pytest.mark.parametrize("method", [None, "fp8"])
 def test_fp8_and_unquantised_pass(method: str | None) -> None:
     assert refuse_quantisation(method, platform="cuda") is None
-    assert plan_of(CUDA, model=replace(LOCKED, facts=replace(SMALL, quant_method=method))).locked
+    assert plan_of(
+        CUDA, model=replace(LOCKED, facts=replace(SMALL, quant_method=method, weight_block=128))
+    ).locked
 
 
 def test_unknown_quantisation_is_refused() -> None:

@@ -128,7 +128,7 @@ CHANGES = (
     Change("engine.on_miss", "disk"),
     Change("engine.wait_seconds", "60"),
     Change("engine.hang_seconds", "60"),
-    Change("engine.nursery", "true"),
+    Change("engine.nursery", "false"),
     Change("engine.max_restarts", "9"),
     Change("weight_cache.placement", "host"),
     Change("weight_cache.port", "9100", HOST),
