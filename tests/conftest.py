@@ -1,7 +1,7 @@
 """Levels of the test suite, and the running stack that the docker and browser levels share.
 
 The folder of a test is its level: `unit` and `golden` need nothing, `docker` needs a Docker engine, `browser`
-needs Chromium as well, `long` what `docker` needs and more time, `gpu` an NVIDIA GPU. `--level all` runs
+needs Chromium as well, `long` the same and more time, `gpu` an NVIDIA GPU. `--level all` runs
 every level but the last two.
 """
 

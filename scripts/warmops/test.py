@@ -25,7 +25,7 @@ from warmplan.errors import UserError
 
 LEVELS = ("unit", "docker", "browser", "long", "gpu", "all")
 _WITH_CONTAINERS = ("docker", "browser", "long", "all")
-_WITH_BROWSER = ("browser", "all")
+_WITH_BROWSER = ("browser", "long", "all")
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 _LOG = REPOSITORY / ".artefacts" / "preparation.log"
 

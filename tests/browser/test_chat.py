@@ -10,7 +10,6 @@ import requests
 from playwright.sync_api import Browser, StorageState, expect
 
 from browser.ui import Chat
-from support.rolls import STEPS, roll, until
 from support.stack import QUESTION, Stack
 
 STORY = "Write a long story about a lighthouse keeper who finds a message in a bottle."
@@ -87,28 +86,6 @@ def test_a_stream_cut_in_the_middle_is_seen_and_the_next_message_works(chat: Cha
     finally:
         stack.compose("start", "vllm")
     assert "Paris" in chat.ask(QUESTION, seconds=180)
-
-
-def test_a_stream_that_runs_through_a_roll_comes_whole(chat: Chat, stack: Stack) -> None:
-    """Begun before it; the next message is answered in its middle, and one after it, in a page that stays."""
-    assert "Paris" in chat.ask(QUESTION)
-    chat.page.evaluate("window.sameDocument = true")
-    with roll(stack) as process:
-        until(stack, process, STEPS[0])
-        chat.send(STORY)
-        chat.expect_sent(STORY)
-        expect(chat.last_message).to_contain_text(re.compile(r"(\w+\W+){20}"), timeout=60_000)
-        story = chat.expect_end(seconds=300)
-        assert "Paris" in chat.ask(QUESTION, seconds=180)
-        told, said = process.communicate(timeout=300)
-    report = json.loads(told)
-    assert (report["outcome"], report["cut_streams"]) == ("rolled", 0), said
-    drained = next(step for step in report["steps"] if step["name"] == "drain vllm")
-    assert drained["detail"] == "1 requests were running", "the story ended before requests moved"
-    assert "engine stopped" not in story
-    assert len(story.split()) > 100
-    assert "Paris" in chat.ask(QUESTION, seconds=180)
-    assert chat.page.evaluate("window.sameDocument") is True
 
 
 def test_a_recreated_ui_keeps_its_users_and_chats_and_stays_closed(chat: Chat, stack: Stack) -> None:
