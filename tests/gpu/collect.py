@@ -17,6 +17,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from gpu.collect_starts import LOADERS, loader_table, picture_of_both, starts_of, starts_table
 from gpu.collect_tables import bench_tables, load_tables, nursery_lines
 from gpu.figures import MIB, Cost, cost_picture
 
@@ -25,10 +26,21 @@ _EVIDENCE = re.compile(
     r"warmstack: \{|Mapped \d+ tensors|Loading weights took|Model loading took|held outside this process"
     r"|Graph capturing finished|torch\.compile took|KV cache size|reserved [\d.]+ GiB|loaded model \("
     r"|sent \d+ tensors|WeightCacheKey mismatch|invalid device context|daemon .* exited"
-    r"|Application startup complete"
+    r"|Application startup complete|non-default args|Compiling a graph for|AOT compil|compiled graph\(s\)"
+    r"|Selected \w+Kernel|assert \w+ is not None"
 )
 _MOST_LINES = 200
-_ORDER = ("eight", "small", "timing", "tp2", "bench", "tp2-bench", "roll", "levers")
+_ORDER = (
+    "eight",
+    "small",
+    "timing",
+    "tp2",
+    "tp2-fork",
+    "bench",
+    "tp2-bench",
+    "roll",
+    "levers",
+)
 _RANK = {name: index for index, name in enumerate(_ORDER)}
 
 
@@ -51,16 +63,25 @@ def collect(results: Path, target: Path) -> None:
         evidence = list(evidence_of(results / lane))
         if evidence:
             (target / f"{lane}-evidence.txt").write_text("\n".join(evidence) + "\n", encoding="utf-8")
+    for log in sorted(results.glob("*.log")):
+        (target / f"{log.stem}-evidence.txt").write_text("\n".join(evidence_in(log)) + "\n", encoding="utf-8")
     for kept in sorted((*results.glob("*/*.report.json"), *results.glob("*/*.svg"))):
         shutil.copy2(kept, target / f"{kept.parent.name}-{kept.name}")
     host = results / "host.txt"
-    if host.exists():
-        shutil.copy2(host, target / "host.txt")
+    for kept in (host, results / LOADERS):
+        if kept.exists():
+            shutil.copy2(kept, target / kept.name)
     costs = costs_of(found)
     if costs:
         note = " · ".join(host_line(host.read_text(encoding="utf-8") if host.exists() else ""))
         (target / "cost.svg").write_text(cost_picture(costs, note=note), encoding="utf-8")
-    text = readme(target.name, found, host, bool(costs), pictures_of(results))
+    starts = starts_of(results, found)
+    compared = picture_of_both(starts)
+    if compared:
+        (target / "starts.svg").write_text(compared + "\n", encoding="utf-8")
+    tables = [*starts_table(starts), *loader_table(results / LOADERS)]
+    pictures = pictures_of(results)
+    text = readme(target.name, found, host, bool(costs), pictures, tables)
     (target / "README.md").write_text(text, encoding="utf-8")
 
 
@@ -74,10 +95,15 @@ def read_steps(results: Path) -> list[dict[str, Any]]:
 def evidence_of(folder: Path) -> Iterable[str]:
     """The lines of a lane's logs that are evidence, each log under its name."""
     for log in sorted(folder.glob("*.log")):
-        lines = [line for line in log.read_text(encoding="utf-8").splitlines() if _EVIDENCE.search(line)]
+        lines = evidence_in(log)
         if lines:
             yield f"== {log.name}"
-            yield from lines[-_MOST_LINES:]
+            yield from lines
+
+
+def evidence_in(log: Path) -> list[str]:
+    lines = log.read_text(encoding="utf-8").splitlines()
+    return [line for line in lines if _EVIDENCE.search(line)][-_MOST_LINES:]
 
 
 def costs_of(steps: Sequence[Facts]) -> list[Cost]:
@@ -131,6 +157,7 @@ def readme(
     host: Path,
     picture: bool,
     pictures: Mapping[str, Sequence[str]] = MappingProxyType({}),
+    tables: Sequence[str] = (),
 ) -> str:
     """Tables of what there is; sentences on what it means are added by hand."""
     lines = [f"# {name}", ""]
@@ -148,6 +175,7 @@ def readme(
     lines += bench_tables(steps)
     lines += load_tables(steps)
     lines += nursery_lines(steps)
+    lines += tables
     for lane in sorted(pictures, key=lambda name: _RANK.get(name, 9)):
         for file in pictures[lane]:
             lines += ["", f"![{file.removesuffix('.svg')}]({file})"]
@@ -163,6 +191,10 @@ def readme(
     beside = list(_beside_rows(steps))
     if beside:
         lines += ["", "## Engine beside its KV cache, MiB on one GPU", ""]
+        lines += [
+            "CUDA graphs: vLLM's own figure, what the whole GPU lost meanwhile. Other lanes on it count in"
+        ]
+        lines += ["it; where that makes it impossible, or the log is not there, the cell is empty.", ""]
         lines += ["| lane | settings | engine | KV cache | CUDA graphs | rest |"]
         lines += ["|---|---|---:|---:|---:|---:|"]
         lines += beside
@@ -186,7 +218,9 @@ def _beside_rows(steps: Sequence[Facts]) -> Iterable[str]:
 
 
 def _beside(lane: str, name: str, engine: int, kv: int, log: Mapping[str, float]) -> str:
-    graphs = round(log.get("graphs_gib", 0.0) * 1024)
+    graphs = round(log["graphs_gib"] * 1024) if "graphs_gib" in log else None
+    if graphs is None or not 0 <= graphs <= engine - kv:
+        return f"| {lane} | {name} | {engine} | {kv} |  |  |"
     return f"| {lane} | {name} | {engine} | {kv} | {graphs} | {engine - kv - graphs} |"
 
 
@@ -196,7 +230,10 @@ def why_not(facts: Facts) -> str:
         return str(facts["error"])
     found = [f"{f['name']}: {f['found']}" for f in facts.get("not_as_expected") or ()]
     off = [f"{r['what']} {r['off_percent']:+.1f} %" for r in facts.get("rows") or () if not r["ok"]]
-    return "; ".join(found + off) or str(facts.get("sentence") or facts.get("outcome") or "see the JSON file")
+    other = ["the greedy answer is another one"] if facts.get("same_answer") is False else []
+    return "; ".join(found + off + other) or str(
+        facts.get("sentence") or facts.get("outcome") or "see the JSON file"
+    )
 
 
 def host_line(text: str) -> list[str]:

@@ -98,7 +98,18 @@ def restart(lane: Lane) -> Facts:
         "took": round(seconds, 1),
         **{
             key: facts.get(key)
-            for key in ("outcome", "reason", "seconds", "phases", "same_answer", "tensors")
+            for key in (
+                "outcome",
+                "reason",
+                "seconds",
+                "phases",
+                "unattributed",
+                "compile_cache",
+                "same_answer",
+                "answer_before",
+                "answer",
+                "tensors",
+            )
         },
         "forked": forked(nursery_marks(lane)),
         "log": memory.log_facts(engine_log(lane)),
