@@ -1,7 +1,7 @@
 """docs/environment.md: the table of keys as a page, so that the documentation cannot fall behind.
 
-In: the tables of `settings`, `compatibility`, `flags`, `architecture` and `constants`. Out: Markdown. It adds
-no fact of its own.
+In: the tables of `settings`, `compatibility`, `flags`, `architecture`, `constants` and `levers`.
+Out: Markdown. It adds no fact of its own.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from warmplan.architecture import FAMILIES
 from warmplan.compatibility import FEATURES, MODES, QUANTISATIONS, VERSIONS, refuse_mode
 from warmplan.constants import CONSTANTS, GIB
 from warmplan.flags import FLAGS, Scope, compact_json
+from warmplan.levers import LEVERS, MEASURED
 from warmplan.settings import KEYS, Key, Kind
 
 _HEAD = """\
@@ -55,6 +56,15 @@ def _rest() -> Iterator[str]:
     yield "Under `engine.arguments` these decide the weights, so `vllm preload` gets them too:"
     both = sorted(flag.name for flag in FLAGS.values() if flag.scope is Scope.BOTH and flag.owner is None)
     yield f"{', '.join(f'`{name}`' for name in both)}."
+    yield ""
+    yield "## Shorter restarts on a GPU"
+    yield ""
+    yield f"Off unless set, and no change of the weights ({MEASURED})."
+    yield ""
+    yield "| key | tried value | one restart with it alone | risk |"
+    yield "|---|---|---|---|"
+    for lever in LEVERS:
+        yield f"| `{lever.key}` | `{lever.value}` | {lever.gain} | {lever.risk} |"
     yield ""
     yield "## Versions of vLLM"
     yield ""
