@@ -9,7 +9,7 @@ import argparse
 import json
 
 from warmops import side_project
-from warmops.changes import ENGINES, WEIGHT_CACHE
+from warmops.changes import ENGINES, SURGE_PROFILE, WEIGHT_CACHE
 from warmops.console import failure, say
 from warmops.project import Project
 from warmops.project_lock import alone
@@ -75,7 +75,9 @@ def _down_all(project: Project, *, volumes: bool) -> list[str]:
     compose = project.compose
     for service in ENGINES:
         project.remove(service)
-    compose.run("down", "--remove-orphans", *(("--volumes",) if volumes else ()))
+    # With the second engine's profile: Compose leaves the volumes of services that it does not count alone.
+    whole = compose.with_profiles(SURGE_PROFILE)
+    whole.run("down", "--remove-orphans", *(("--volumes",) if volumes else ()))
     label = f"label=com.docker.compose.project={project.name}"
     kept = project.docker.capture("volume", "ls", "--quiet", "--filter", label).stdout.split()
     if kept:

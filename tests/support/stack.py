@@ -181,3 +181,6 @@ def running_stack(*, name: str, env: str = "cpu", arguments: tuple[str, ...] = (
         raise
     finally:
         stack.warm("down", "--all", "--volumes", check=False)
+    label = f"label=com.docker.compose.project={stack.project}"
+    left = [docker(kind, "ls", "--quiet", "--filter", label) for kind in ("volume", "network")]
+    assert left == ["", ""], "what `down` left"
