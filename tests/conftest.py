@@ -14,10 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from support.lanes import ALONE, SIDES, Lane, Reporter, items_of
+from support.lanes import Lane, Reporter, items_of
 from support.preparation import Preparation
 from support.stack import Stack, running_stack
-from warmops.hostfacts import memory_kib
 
 LEVELS = ("unit", "golden", "docker", "browser", "long", "gpu")
 WITH_CONTAINERS = ("docker", "browser", "long")
@@ -42,13 +41,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 preparation = pytest.StashKey[Preparation]()
 level_seconds = pytest.StashKey[dict[str, float]]()
-lanes = pytest.StashKey[list[Lane]]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[preparation] = Preparation(config.getoption("--preparation"))
     config.stash[level_seconds] = {}
-    config.stash[lanes] = []
     if (path := config.getoption("--report-to")) is not None:
         config.pluginmanager.register(Reporter(config, path))
 
@@ -73,25 +70,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         elif item.get_closest_marker("own_host") and not config.getoption("--own-host"):
             item.add_marker(pytest.mark.skip(reason="give --own-host to run this"))
     if config.getoption("--lanes") and not config.getoption("--collect-only"):
-        _open_lanes(config, items)
+        _open_lane(config, items)
 
 
-def _open_lanes(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Tests of a lane come last of their level; those with stacks of their own after all that share one."""
-    runs = [item for item in items if item.get_closest_marker("skip") is None]
-    position = {item: 2 * LEVELS.index(level_of(item.path)) for item in items}
-    for side in SIDES:
-        beside = items_of(side, runs, memory_kib=memory_kib("MemAvailable"))
-        if beside:
-            opened = Lane(config, side, beside)
-            config.stash[lanes].append(opened)
-            config.pluginmanager.register(opened)
-        last = 2 * len(LEVELS) if side.with_containers else 1
-        position.update(dict.fromkeys(beside, last))
-    for item in items:
-        if item.path.name in ALONE:
-            position[item] = 2 * len(LEVELS) + 1 + ALONE.index(item.path.name)
-    items.sort(key=lambda item: position[item])
+def _open_lane(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """What its tests said comes last of their level."""
+    beside = items_of([item for item in items if item.get_closest_marker("skip") is None])
+    if beside:
+        config.pluginmanager.register(Lane(config, beside))
+        chosen = set(beside)
+        items.sort(key=lambda item: (LEVELS.index(level_of(item.path)), item in chosen))
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -100,8 +88,6 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     config, level = item.config, level_of(item.path)
     if level in WITH_CONTAINERS:
         config.stash[preparation].wait(config.pluginmanager.get_plugin("terminalreporter"))
-        for one in config.stash[lanes]:
-            one.begin()
     begun = time.monotonic()
     result = yield
     spent = config.stash[level_seconds]

@@ -1,4 +1,4 @@
-"""A second `up` of what runs already. It is timed, so nothing runs beside it (tests/support/lanes.py)."""
+"""A second `up` of what runs already. It is timed."""
 
 from __future__ import annotations
 

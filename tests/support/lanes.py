@@ -1,8 +1,7 @@
-"""Tests that run in a pytest of their own beside the others: what waits a lot, what has its own stacks.
+"""Tests that run in a pytest of their own beside the others: the gateway's, which wait most of the time.
 
 In: the items of a run. Out: the same reports as ever, in the run that began the other one: it waits for what
-the other has to say of a test, and counts it as its own. `make test` asks for it (`--lanes`): of two cores a
-process that waits a lot uses less than one, and so does the start of an engine.
+the other has to say of a test, and counts it as its own. `make test` asks for it (`--lanes`).
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,50 +19,22 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / ".artefacts"
-# What is timed, and what restarts the Docker engine, must be alone: it comes when every lane has ended.
-ALONE = ("test_second_up.py", "test_restart_of_docker.py")
 _PAUSE_SECONDS = 0.2
 _END_SECONDS = 120.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class Side:
-    """Which tests go into one lane, by the beginning of their place below `tests`.
-
-    `needed_kib`: memory that must be free for it; with less its tests come after the others.
-    """
-
-    name: str
-    level: str
-    places: tuple[str, ...]
-    with_containers: bool
-    needed_kib: int = 0
-
-
-SIDES = (
-    Side(name="gateway", level="unit", places=("unit/gateway/",), with_containers=False),
-    # Stacks of their own, of which one lives at a time; for rolls another of those that tests share.
-    Side(
-        name="stacks",
-        level="docker",
-        places=("docker/test_hub.py", "docker/test_host_placement.py", "docker/test_roll.py"),
-        with_containers=True,
-        needed_kib=12 * 1024**2,
-    ),
-)
+# Two stacks beside each other were tried too, on two cores: each then took twice as long.
+GATEWAY = "unit/gateway/"
 
 
 class Lane:
-    """A pytest in a process of its own for some items. One with containers is begun from outside."""
+    """A pytest in a process of its own for some items of the level unit."""
 
-    def __init__(self, config: pytest.Config, side: Side, items: Sequence[pytest.Item]) -> None:
+    def __init__(self, config: pytest.Config, items: Sequence[pytest.Item]) -> None:
         own = ("--own-host",) if config.getoption("--own-host") else ()
-        self.side = side
-        self._reports = FOLDER / f"lane-{side.name}.jsonl"
-        self._log = FOLDER / f"lane-{side.name}.log"
-        self._list = FOLDER / f"lane-{side.name}.txt"
+        self._reports = FOLDER / "lane.jsonl"
+        self._log = FOLDER / "lane.log"
+        self._list = FOLDER / "lane.txt"
         self._command = (
-            *(sys.executable, "-m", "pytest", "--level", side.level, *own, "-p", "no:cacheprovider"),
+            *(sys.executable, "-m", "pytest", "--level", "unit", *own, "-p", "no:cacheprovider"),
             *("--report-to", str(self._reports), "--listed", str(self._list)),
             *dict.fromkeys(str(item.path) for item in items),
         )
@@ -72,9 +42,8 @@ class Lane:
         self._names = tuple(item.nodeid for item in items)
         self._process: subprocess.Popen[bytes] | None = None
 
-    def begin(self) -> None:
-        if self._process is not None:
-            return
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self) -> None:
         FOLDER.mkdir(exist_ok=True)
         self._reports.write_text("")
         self._list.write_text("".join(f"{name}\n" for name in self._names), encoding="utf-8")
@@ -84,16 +53,10 @@ class Lane:
             )
 
     @pytest.hookimpl(tryfirst=True)
-    def pytest_runtestloop(self) -> None:
-        if not self.side.with_containers:
-            self.begin()
-
-    @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
         """The other's reports in the place of a run of the test."""
         if item.nodeid not in self._names:
             return None
-        self.begin()
         item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
         for report in self._reports_of(item):
             item.ihook.pytest_runtest_logreport(report=report)
@@ -146,11 +109,7 @@ class Reporter:
             file.write(json.dumps(data) + "\n")
 
 
-def items_of(side: Side, items: Sequence[pytest.Item], *, memory_kib: int) -> list[pytest.Item]:
-    """The items for this lane; none where no other is left, or where memory is short."""
-    found = [item for item in items if _place(item.path).startswith(side.places)]
-    return found if memory_kib >= side.needed_kib and len(found) < len(items) else []
-
-
-def _place(path: Path) -> str:
-    return path.relative_to(ROOT / "tests").as_posix()
+def items_of(items: Sequence[pytest.Item]) -> list[pytest.Item]:
+    """The items for the lane; none where no other is left."""
+    found = [item for item in items if item.path.is_relative_to(ROOT / "tests" / GATEWAY)]
+    return found if len(found) < len(items) else []

@@ -11,13 +11,12 @@ from typing import Any
 import pytest
 
 from support import lanes
-from support.lanes import SIDES, Lane, Reporter, items_of
+from support.lanes import Lane, Reporter, items_of
 from support.stack import ROOT
 from support.waiting import wait_until
 
-STACKS = SIDES[1]
-NAME = "tests/docker/test_hub.py::test_one"
-LOCATION = ("tests/docker/test_hub.py", 1, "test_one")
+NAME = "tests/unit/gateway/test_hold.py::test_one"
+LOCATION = ("tests/unit/gateway/test_hold.py", 1, "test_one")
 
 
 def item(name: str = NAME) -> Any:
@@ -38,10 +37,8 @@ def lane_of(
 ) -> Lane:
     """A lane whose pytest is a script."""
     monkeypatch.setattr(lanes, "FOLDER", folder)
-    lane = Lane(request.config, STACKS, [item()])
-    monkeypatch.setattr(
-        lane, "_command", (sys.executable, "-c", script, str(folder / "lane-stacks.jsonl"), *words)
-    )
+    lane = Lane(request.config, [item()])
+    monkeypatch.setattr(lane, "_command", (sys.executable, "-c", script, str(folder / "lane.jsonl"), *words))
     return lane
 
 
@@ -62,6 +59,7 @@ def test_its_reports_are_those_of_this_run(
 ) -> None:
     text = lines_of(request, tmp_path, "passed", outcome, "passed")
     lane, mine = lane_of(request, monkeypatch, tmp_path, WRITE, text), item()
+    lane.pytest_runtestloop()
     assert lane.pytest_runtest_protocol(mine, None) is True
     expected = [
         ("start", NAME),
@@ -77,6 +75,7 @@ def test_a_lane_that_ends_without_a_test_fails_it(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     lane, mine = lane_of(request, monkeypatch, tmp_path, "import sys; sys.exit(4)"), item()
+    lane.pytest_runtestloop()
     assert lane.pytest_runtest_protocol(mine, None) is True
     assert mine.told[1:-1] == [("call", "failed")]
 
@@ -100,31 +99,24 @@ except KeyboardInterrupt:
     open(sys.argv[1], "a").write("put away\\n")
 """
     lane = lane_of(request, monkeypatch, tmp_path, script)
-    lane.begin()
-    lanes_file = tmp_path / "lane-stacks.jsonl"
+    lane.pytest_runtestloop()
+    lanes_file = tmp_path / "lane.jsonl"
     wait_until(lanes_file.read_text, seconds=20, what="the lane runs")
     lane.pytest_sessionfinish()
     assert lanes_file.read_text() == "begun\nput away\n"
 
 
 @pytest.mark.parametrize(
-    ("places", "memory", "expected"),
+    ("places", "expected"),
     [
-        (("docker/test_hub.py", "docker/test_stack.py"), STACKS.needed_kib, ["test_hub.py"]),
-        (("docker/test_hub.py", "docker/test_stack.py"), STACKS.needed_kib - 1, []),
-        (("docker/test_hub.py", "docker/test_host_placement.py"), STACKS.needed_kib, []),
-        (("docker/test_stack.py", "unit/gateway/test_hold.py"), STACKS.needed_kib, []),
+        (("unit/gateway/test_hold.py", "unit/ops/test_lanes.py", "docker/test_gateway.py"), ["test_hold.py"]),
+        (("unit/gateway/test_hold.py", "unit/gateway/test_door.py"), []),
+        (("docker/test_stack.py",), []),
     ],
 )
-def test_which_tests_get_a_lane(places: tuple[str, ...], memory: int, expected: list[str]) -> None:
-    found = items_of(STACKS, [item(f"tests/{place}::test") for place in places], memory_kib=memory)
+def test_which_tests_get_a_lane(places: tuple[str, ...], expected: list[str]) -> None:
+    found = items_of([item(f"tests/{place}::test") for place in places])
     assert [one.path.name for one in found] == expected
-
-
-def test_every_lane_has_tests() -> None:
-    for side in SIDES:
-        for place in side.places:
-            assert (ROOT / "tests" / place).exists()
 
 
 def test_reports_are_written_a_line_each(request: pytest.FixtureRequest, tmp_path: Path) -> None:
