@@ -124,7 +124,7 @@ def test_wrong_words_change_nothing(lasting: Lasting, words: tuple[str, ...], se
 
 
 def test_a_pause_holds_what_is_new_and_lets_the_rest_finish(gateway: Gateway, engine: FakeEngine) -> None:
-    engine.behave(token_seconds=0.1)
+    engine.behave(token_seconds=0.1, tokens=("word ",) * 40)  # longer than two commands take
     with ThreadPoolExecutor() as pool:
         running = pool.submit(gateway.ask, "POST", CHAT, body=chat_body(stream=True))
         wait_until(lambda: engine.mid_stream, seconds=5, what="a stream is under way")
@@ -132,7 +132,9 @@ def test_a_pause_holds_what_is_new_and_lets_the_rest_finish(gateway: Gateway, en
         assert 29 < state["paused_seconds"] <= 30
         assert state["engines"]["127.0.0.1"]["in_flight"] == 1
         held = pool.submit(gateway.ask, "POST", CHAT, body=chat_body())
+        wait_until(lambda: gateway.route("show")["waiting"] == 1, seconds=5, what="it is held")
         assert running.result().body.endswith(b"data: [DONE]\n\n")
+        engine.behave(token_seconds=0.0)
         state = gateway.route("pause", "30")
         assert (state["engines"]["127.0.0.1"]["in_flight"], state["waiting"]) == (0, 1)
         assert len(engine.chats()) == 1
