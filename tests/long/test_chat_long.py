@@ -1,10 +1,13 @@
-"""A person in a browser while an engine is replaced: an answer of two thousand tokens takes its time."""
+"""A person in a browser while an engine is replaced, and an answer that is long enough for that."""
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
+from pathlib import Path
 
+import pytest
 from playwright.sync_api import expect
 
 from browser.ui import Chat
@@ -12,6 +15,21 @@ from support.rolls import STEPS, roll, until
 from support.stack import QUESTION, Stack
 
 STORY = "Write a long story about a lighthouse keeper who finds a message in a bottle."
+
+
+# Long enough for the start of a second engine, and short of what an engine is given to finish.
+NOT_TOO_LONG = """
+services: {open-webui: {environment: {DEFAULT_MODEL_PARAMS: '{"temperature": 0.0, "max_tokens": 700}'}}}
+"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def bounded_answers(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    file: Path = tmp_path_factory.mktemp("override") / "override.yaml"
+    file.write_text(NOT_TOO_LONG)
+    stack.up("--override", str(file))
+    yield
+    stack.up()
 
 
 def test_a_stream_that_runs_through_a_roll_comes_whole(chat: Chat, stack: Stack) -> None:
