@@ -224,8 +224,17 @@ class Engine:
             raise StopAsked
         if isinstance(event, RestartAsked):
             raise RestartWanted(event)
-        self._nurse.hear(event)
+        self._hear_nursery(event)
         return event
+
+    def _hear_nursery(self, event: Any) -> None:
+        """One that has just ended is made anew a while later: a start that follows at once is not held up by
+        its imports.
+        """
+        there = self._nurse.pid
+        self._nurse.hear(event)
+        if there is not None and self._nurse.pid is None:
+            self._care_at = time.monotonic() + self._settings.care_seconds
 
     def _next_or_stop(self, child: Process, ready: bool) -> Any:
         try:

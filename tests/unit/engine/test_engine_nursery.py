@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -115,6 +116,20 @@ def test_a_nursery_that_is_gone_is_made_anew_while_the_engine_serves(tmp_path: P
         assert running.events().count("engine-start") == 1
         assert ask_restart(tmp_path).returncode == 0
         assert running.wait_for("serve", count=2)["nursery"] is True
+
+
+def test_a_nursery_that_has_just_ended_is_not_made_anew_at_once(tmp_path: Path) -> None:
+    """Else a start that is asked for then would wait for its imports, or not, by chance."""
+    care = 3.0
+    with engine(tmp_path, {}, WARMSTACK_NURSERY="on", WARMSTACK_CARE_SECONDS=str(care)) as running:
+        running.wait_for("ready")
+        kill(nursery_pid(running))
+        made = running.wait_for("nursery", count=2, state="importing")["t"]  # care is due again 3 s after it
+        second = running.wait_for("nursery", count=2, state="ready")["pid"]
+        time.sleep(max(0.0, made + 0.8 * care - time.time()))
+        kill(second)
+        gone = running.wait_for("nursery", count=2, state="gone")["t"]
+        assert running.wait_for("nursery", count=3, state="importing")["t"] - gone >= care
 
 
 def test_a_vllm_that_cannot_be_imported_is_said_by_vllm_itself(tmp_path: Path) -> None:
