@@ -118,7 +118,7 @@ def common_variables(spec: Spec, cache: str = CACHE) -> Pairs:
 def engine_variables(spec: Spec) -> Pairs:
     """Variables of the engine alone."""
     # The engine's processes are forked from the API server, which has imported vLLM already; vLLM's own
-    # choice imports everything once more in each (64 s instead of 18 s for two ranks on two H200 with an 8B
+    # choice imports everything once more in each (54 s instead of 18 s for two ranks on two H200 with an 8B
     # shape). Several ranks on the CPU were not tried with it.
     forked = (
         (("VLLM_WORKER_MULTIPROC_METHOD", "fork"),) if spec.tensor == 1 or spec.platform == "cuda" else ()

@@ -264,15 +264,17 @@ def _same_answers(run: LoadRun, answers: Mapping[str, tuple[Variant, ...]]) -> F
 
 
 def _vary_by_themselves(variants: Sequence[Variant]) -> bool:
-    """Whether there were several answers before the event; or in another window, the one from before it too:
-    what changed for good does not come back.
+    """Whether there were several answers before the event; or the one from before it beside another in one
+    later window, and also after the event: what changed for good does not come back.
     """
     usual = [variant for variant in variants if variant.counts["before"]]
+    if len(usual) != 1:
+        return len(usual) > 1
     later: tuple[Window, ...] = ("during", "after")
-    return len(usual) > 1 or any(
-        usual and usual[0].counts[window] and sum(1 for one in variants if one.counts[window]) > 1
-        for window in later
+    beside_another = any(
+        usual[0].counts[window] and sum(1 for one in variants if one.counts[window]) > 1 for window in later
     )
+    return beside_another and usual[0].counts["after"] > 0
 
 
 def _on_both_sides(run: LoadRun, variants: Sequence[Variant]) -> bool:

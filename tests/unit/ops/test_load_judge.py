@@ -101,6 +101,8 @@ def test_an_answer_that_comes_back_after_another_one_varies_by_itself() -> None:
     assert greedy(("Paris.", 1.0), ("Paris.", 25.0), ("Berlin.", 26.0)).ok
     assert not greedy(("Paris.", 1.0), ("Berlin.", 12.0), ("Paris.", 25.0)).ok  # during it there was no other
     assert not greedy(("Paris.", 1.0), ("Berlin.", 25.0), ("Rome.", 26.0)).ok
+    # In a roll both engines answer during it; that of the new one is what stays.
+    assert not greedy(("Paris.", 1.0), ("Paris.", 12.0), ("Berlin.", 13.0), ("Berlin.", 25.0)).ok
 
 
 def test_windows() -> None:
