@@ -15,6 +15,8 @@ ENGINE = "vllm"
 SURGE = "vllm-surge"
 SURGE_PROFILE = "surge"
 ENGINES = (ENGINE, SURGE)
+# Longer than Docker was seen to take from a process's first line to its own note of the start, by far.
+START_LAG_SECONDS = 5.0
 Action = Literal["keep", "create", "recreate", "start", "remove", "roll"]
 
 
@@ -44,6 +46,7 @@ class Container:
     config_hash: str
     image_id: str
     started_at: float = 0.0
+    finished_at: float = 0.0
     exit_code: int = 0
     joined_ipc: str | None = None
     model: str | None = None
@@ -54,6 +57,15 @@ class Container:
     @property
     def running(self) -> bool:
         return self.state == "running"
+
+    @property
+    def log_begins_at(self) -> float:
+        """Unix second before the first line of its last run and, while it runs, after the run before.
+
+        Docker notes `started_at` after the process began, which may have written its first lines by then.
+        """
+        of_run_before = self.finished_at if self.finished_at <= self.started_at else 0.0
+        return max(of_run_before, self.started_at - START_LAG_SECONDS, 0.0)
 
 
 @dataclass(frozen=True, kw_only=True)

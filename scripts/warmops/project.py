@@ -141,7 +141,7 @@ class Project:
 
     def log(self, container: Container) -> list[LogLine]:
         """What the container wrote since it was last started."""
-        return self.log_since(container.id, container.started_at)
+        return self.log_since(container.id, container.log_begins_at)
 
     def log_since(self, container: str, moment: float) -> list[LogLine]:
         """What a container wrote since a moment in unix seconds; nothing when there is no such container."""
@@ -223,6 +223,7 @@ def container_from(inspected: Mapping[str, Any]) -> Container:
         config_hash=labels.get("com.docker.compose.config-hash", ""),
         image_id=inspected["Image"],
         started_at=unix_seconds(state["StartedAt"]),
+        finished_at=unix_seconds(state["FinishedAt"]),
         exit_code=int(state.get("ExitCode", 0)),
         joined_ipc=ipc.removeprefix("container:") if ipc.startswith("container:") else None,
         model=labels.get("warmstack.model"),

@@ -213,7 +213,11 @@ CONFIG: dict[str, Any] = {
 INSPECTED: dict[str, Any] = {
     "Id": "c1",
     "Image": "sha256:i1",
-    "State": {"Status": "running", "StartedAt": "2026-11-29T17:00:00.5Z"},
+    "State": {
+        "Status": "running",
+        "StartedAt": "2026-11-29T17:00:00.5Z",
+        "FinishedAt": "0001-01-01T00:00:00Z",
+    },
     "Config": {
         "User": "10001:10001",
         "Labels": {"com.docker.compose.service": "open-webui", "com.docker.compose.config-hash": "h"},

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from warmops.changes import Container
+from warmops.docker import Docker
 from warmops.project import (
     Project,
     Remembered,
@@ -70,12 +72,63 @@ def test_a_container_as_docker_tells_it() -> None:
             "RestartCount": 2,
             "Config": {"Labels": {"com.docker.compose.service": "vllm", "warmstack.identity": "x"}},
             "HostConfig": {"IpcMode": "container:wc"},
-            "State": {"Status": "exited", "ExitCode": 137, "StartedAt": "2026-11-29T12:00:00.5Z"},
+            "State": {
+                "Status": "exited",
+                "ExitCode": 137,
+                "StartedAt": "2026-11-29T12:00:00.5Z",
+                "FinishedAt": "2026-11-29T12:00:07.5Z",
+            },
         }
     )
     assert (found.service, found.state, found.exit_code, found.joined_ipc) == ("vllm", "exited", 137, "wc")
     assert (found.identity, found.model, found.health, found.restarts) == ("x", None, None, 2)
-    assert found.started_at == 1795953600.5
+    assert (found.started_at, found.finished_at) == (1795953600.5, 1795953607.5)
+
+
+@pytest.mark.parametrize(
+    ("started_at", "finished_at", "begins_at"),
+    [
+        (0.0, 0.0, 0.0),
+        (100.0, 0.0, 95.0),
+        (100.0, 50.0, 95.0),
+        (100.0, 99.0, 99.0),
+        (100.0, 170.0, 95.0),
+    ],
+    ids=["never started", "first run", "run before long ago", "run before just ended", "ended"],
+)
+def test_the_log_of_a_run_begins_before_docker_notes_its_start(
+    started_at: float, finished_at: float, begins_at: float
+) -> None:
+    """Seen: an engine's first mark 0.2 ms before StartedAt; without it the start is never judged."""
+    container = Container(
+        service="vllm",
+        id="c",
+        state="running",
+        config_hash="",
+        image_id="",
+        started_at=started_at,
+        finished_at=finished_at,
+    )
+    assert container.log_begins_at == begins_at
+
+
+def test_a_first_line_that_came_before_the_noted_start_is_read(tmp_path: Path) -> None:
+    """A docker that knows two lines, the first one before StartedAt, and `--since` as Docker means it."""
+    docker = tmp_path / "docker"
+    docker.write_text(
+        "#!/bin/sh\n"
+        "[ $1 = logs ] || exit 1\n"
+        "awk -v since=\"$4\" '$2 >= since { print $1, $3 }' <<END\n"
+        "2026-11-29T12:00:00.365511797Z 1795953600.365511797 first\n"
+        "2026-11-29T12:00:10.772341101Z 1795953610.772341101 second\n"
+        "END\n"
+    )
+    docker.chmod(0o755)
+    container = Container(
+        service="vllm", id="c", state="running", config_hash="", image_id="", started_at=1795953600.365669
+    )
+    project = Project(name="p", state=tmp_path, docker=Docker(binary=str(docker)))
+    assert [line.text for line in project.log(container)] == ["first", "second"]
 
 
 def test_times_of_docker() -> None:

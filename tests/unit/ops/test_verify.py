@@ -125,7 +125,11 @@ class Stack(Docker):
         found = {
             "Id": name,
             "Image": f"sha256:{service['image']}",
-            "State": {"Status": "running", "StartedAt": "2026-11-29T17:00:01.0Z"},
+            "State": {
+                "Status": "running",
+                "StartedAt": "2026-11-29T17:00:01.0Z",
+                "FinishedAt": "0001-01-01T00:00:00Z",
+            },
             "Config": {"User": service["user"], "Labels": labels},
             "HostConfig": {"IpcMode": ipc, "PidMode": ""},
             "Mounts": mounts,
