@@ -8,6 +8,7 @@ every level but the last two.
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -44,6 +45,9 @@ level_seconds = pytest.StashKey[dict[str, float]]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # Begun in the background of a shell: that must not keep it, nor what it starts, from being stopped.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     config.stash[preparation] = Preparation(config.getoption("--preparation"))
     config.stash[level_seconds] = {}
     if (path := config.getoption("--report-to")) is not None:

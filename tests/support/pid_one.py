@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +70,8 @@ class Program:
     def close(self) -> None:
         if self.process.poll() is None:
             for pid in [*self.below(), self.process.pid]:
-                os.kill(pid, 9)
+                with suppress(ProcessLookupError):  # it ended by itself meanwhile
+                    os.kill(pid, 9)
             self.process.wait(10)
         self._thread.join(10)
         assert self.process.stdout is not None
