@@ -119,10 +119,8 @@ def engine_variables(spec: Spec) -> Pairs:
     """Variables of the engine alone."""
     # The engine's processes are forked from the API server, which has imported vLLM already; vLLM's own
     # choice imports everything once more in each (54 s instead of 18 s for two ranks on two H200 with an 8B
-    # shape). Several ranks on the CPU were not tried with it.
-    forked = (
-        (("VLLM_WORKER_MULTIPROC_METHOD", "fork"),) if spec.tensor == 1 or spec.platform == "cuda" else ()
-    )
+    # shape).
+    forked = (("VLLM_WORKER_MULTIPROC_METHOD", "fork"),) if may_fork(spec) else ()
     # vLLM's CPU platform otherwise gives a single worker a process of its own. Several ranks need them.
     single = (("VLLM_ENABLE_V1_MULTIPROCESSING", "0"),) if spec.platform == "cpu" and spec.tensor == 1 else ()
     own = tuple(pair for pair in spec.engine.environment if variable_scope(pair[0]) is Scope.ENGINE)
@@ -130,3 +128,8 @@ def engine_variables(spec: Spec) -> Pairs:
     # one.
     # What the environment file says wins.
     return tuple(dict((("VLLM_HTTP_TIMEOUT_KEEP_ALIVE", "75"), *single, *forked, *own)).items())
+
+
+def may_fork(spec: Spec) -> bool:
+    """Whether processes of vLLM may be forked. Several ranks on the CPU were not tried with it."""
+    return spec.tensor == 1 or spec.platform == "cuda"

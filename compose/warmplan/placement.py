@@ -89,6 +89,8 @@ def _host(spec: Spec, model_path: str) -> Place:
             ("WARMSTACK_SUPERVISOR_SOCKET", f"{sockets}/supervisor.sock"),
             ("WARMSTACK_STATUS_HOST", "127.0.0.1"),
             ("WARMSTACK_STATUS_PORT", str(spec.weight_cache.port)),
+            # torch asks DNS for the name of ::ffff:127.0.0.1; where none answers it would wait for 10 s.
+            ("RES_OPTIONS", "timeout:1 attempts:1"),
             *_gpus(spec),
         ),
         model_mount=_model_mount(spec, Mount(kind="bind", source=HOST_HUB, target=HUB, read_only=True)),

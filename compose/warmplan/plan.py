@@ -15,6 +15,7 @@ from warmplan.chat import open_webui_variables
 from warmplan.commands import (
     common_variables,
     engine_variables,
+    may_fork,
     preload_command,
     serve_command,
 )
@@ -198,6 +199,7 @@ class _Vllm:
                 ("WARMSTACK_WEIGHT_BYTES", str(self.budget.rank_weight_bytes or 0)),
                 ("WARMSTACK_RANKS", str(spec.tensor)),
                 ("WARMSTACK_MAX_RESTARTS", str(spec.weight_cache.max_restarts)),
+                ("WARMSTACK_FORK_RANKS", "on" if spec.weight_cache.fork_ranks and may_fork(spec) else "off"),
                 *common_variables(spec, place.cache),
                 *place.variables,
                 *spec.weight_cache.environment,

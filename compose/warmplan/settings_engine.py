@@ -160,6 +160,13 @@ ENGINE_KEYS: Final = (
         doc="Loads in a row that failed, before the weight cache gives up and says why.",
     ),
     Key(
+        name="weight_cache.fork_ranks",
+        kind=Kind.BOOLEAN,
+        default=True,
+        moves=Moves.YES,
+        doc="Fork the ranks of `vllm preload` instead of spawning them: each would import vLLM once more.",
+    ),
+    Key(
         name="weight_cache.arguments",
         kind=Kind.ARGUMENTS,
         default_text="none",

@@ -82,6 +82,7 @@ class WeightCacheWish:
     on_host: bool
     port: int
     max_restarts: int
+    fork_ranks: bool
     arguments: tuple[tuple[str, Json], ...]
     environment: tuple[tuple[str, str], ...]
 
@@ -216,6 +217,7 @@ def _spec(values: Values, environment: str) -> Spec:
             on_host=values.text("weight_cache.placement") == "host",
             port=values.integer("weight_cache.port"),
             max_restarts=values.integer("weight_cache.max_restarts"),
+            fork_ranks=values.boolean("weight_cache.fork_ranks"),
             arguments=values.table("weight_cache.arguments"),
             environment=values.pairs("weight_cache.environment"),
         ),

@@ -5,6 +5,7 @@ Refuses to know: how facts are gathered, how a status is served.
 """
 
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -27,17 +28,17 @@ from warmstack_supervisor.stale import remove_stale_segments
 from warmstack_supervisor.states import Action, Event, State, step
 from warmstack_supervisor.status import Status, utc_now
 
-VLLM = ("vllm", "preload")
+# `vllm preload`; in a module of ours for how its processes begin.
+PRELOAD = (sys.executable, "-m", "warmstack_preload")
 STOP_SECONDS = 8.0
 READ_REST_SECONDS = 5.0
 ROOM_SECONDS = 5.0  # between two looks at the memory while there is no room
 
 
 class Supervisor:
-    def __init__(self, settings: Settings, inbox: Inbox, command: tuple[str, ...] = VLLM) -> None:
+    def __init__(self, settings: Settings, inbox: Inbox) -> None:
         self._settings = settings
         self._inbox = inbox
-        self._command = command
         self._tries = BackOff(limit=settings.max_restarts)
         self._child: Child | None = None
         self._reader: threading.Thread | None = None
@@ -193,7 +194,8 @@ class Supervisor:
         }
 
     def _start_child(self) -> None:
-        self._child = Child([*self._command, *self._settings.preload])
+        spawn = () if self._settings.fork_ranks else ("--spawn-ranks",)
+        self._child = Child([*PRELOAD, *spawn, *self._settings.preload])
         self._started_at = time.monotonic()
         self._verified = self._found = None
         self._last_error = None

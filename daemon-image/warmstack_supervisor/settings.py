@@ -21,6 +21,7 @@ class Settings:
     ranks: int
     platform: str  # cpu, cuda
     max_restarts: int
+    fork_ranks: bool
     socket_folder: Path  # where vLLM's ranks listen
     health_port: int  # vLLM's own
     supervisor_socket: str
@@ -40,6 +41,7 @@ def read_settings(environment: Mapping[str, str], arguments: list[str]) -> Setti
         ranks=_count(environment, "WARMSTACK_RANKS"),
         platform=_platform(environment),
         max_restarts=_count(environment, "WARMSTACK_MAX_RESTARTS"),
+        fork_ranks=_switch(environment, "WARMSTACK_FORK_RANKS"),
         socket_folder=Path(_option(arguments, "--weight-cache-socket-dir")),
         health_port=int(_option(arguments, "--weight-cache-health-port")),
         supervisor_socket=environment.get("WARMSTACK_SUPERVISOR_SOCKET", "/run/warmstack/supervisor.sock"),
@@ -57,6 +59,11 @@ def _text(environment: Mapping[str, str], name: str) -> str:
 def _count(environment: Mapping[str, str], name: str) -> int:
     text = _text(environment, name)
     return int(text) if text.isdecimal() and int(text) > 0 else wrong_setting(name, f"{text!r} is no count")
+
+
+def _switch(environment: Mapping[str, str], name: str) -> bool:
+    text = environment.get(name, "off")
+    return text == "on" if text in ("on", "off") else wrong_setting(name, f"{text!r} is not on or off")
 
 
 def _platform(environment: Mapping[str, str]) -> str:

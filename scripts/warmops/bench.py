@@ -56,6 +56,8 @@ TITLES = {
 }
 # A cold start is another question than a restart, and takes the weights away: only where it is asked for.
 _USUAL = tuple(kind for kind in TITLES if kind != "cold")
+# A new start of the container would end what the others run beside.
+_BESIDE = tuple(kind for kind in _USUAL if kind != "container")
 _TOLD_PHASES = 3
 _FROM_DISK = re.compile(r"Loading weights took")
 
@@ -66,8 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--kinds",
         metavar="A,B",
-        default=",".join(_USUAL),
-        help=f"which starts, of {', '.join(TITLES)} (all but cold)",
+        help=f"which starts, of {', '.join(TITLES)} (all but cold; beside this one: {', '.join(_BESIDE)})",
     )
     parser.add_argument(
         "--no-first", action="store_true", help="no stock start that is not counted: the page cache is warm"
@@ -109,10 +110,14 @@ def comparison_of(arguments: argparse.Namespace) -> Comparison:
     """Raises UserError (exit code 2) when there is no such comparison."""
     if arguments.repeat < 1:
         raise failure(f"repeat: {arguments.repeat} is not a count", "give 1 or more", exit_code=2)
-    kinds = kinds_of(arguments.kinds)
-    if arguments.beside:
-        # A new start of the container would end what the others run beside.
-        kinds = tuple(kind for kind in kinds if kind not in ("container", "cold"))
+    usual = _BESIDE if arguments.beside else _USUAL
+    kinds = usual if arguments.kinds is None else kinds_of(arguments.kinds)
+    if arguments.beside and (ending := [kind for kind in kinds if kind not in _BESIDE]):
+        raise failure(
+            f"kinds: {', '.join(ending)} would end the engine that the others run beside",
+            f"leave out --beside, or give some of {', '.join(_BESIDE)}",
+            exit_code=2,
+        )
     return Comparison(
         kinds=kinds, repeat=arguments.repeat, beside=arguments.beside, first=not arguments.no_first
     )

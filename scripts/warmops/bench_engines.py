@@ -43,6 +43,7 @@ _KEPT = (
     "deploy",
     "devices",
     "network_mode",
+    "extra_hosts",
 )
 
 

@@ -14,6 +14,7 @@ from support.rolls import Asking, route
 from support.stack import SERVICES, Stack, docker, identities, warm
 from support.waiting import wait_until
 from warmops.docker import Docker
+from warmops.evidence import parse_mark
 from warmops.hostfacts import nvidia_is_usable
 
 
@@ -54,6 +55,22 @@ def test_a_restart_under_load_cuts_no_stream(stack: Stack) -> None:
     assert (outcome["drained"]["left"], outcome["drained"]["cut_streams"]) == (0, 0)
     assert outcome["outcome"] == "hit"
     assert route(stack)["paused_seconds"] == 0
+
+
+def test_the_ranks_of_the_weight_cache_are_forked(stack: Stack) -> None:
+    """They need not import vLLM again; the marks of its log say so, and why where they could not be."""
+    lines = docker("logs", stack.container("weight-cache")).splitlines()
+    marks = [mark for line in lines if (mark := parse_mark(line)) is not None]
+    told = [(mark.fields["start"], mark.fields["sentence"]) for mark in marks if mark.event == "ranks"]
+    assert told
+    assert set(told) == {("forked", None)}
+
+
+def test_torch_does_not_wait_for_a_name_server(stack: Stack) -> None:
+    """Where DNS does not answer, as in this network, a load waited for it for 10 s and then said so."""
+    said = docker("logs", stack.container("weight-cache"), merged=True)
+    assert "rank 0 in world size 1 is assigned" in said
+    assert "hostname of the client socket cannot be retrieved" not in said
 
 
 def test_another_model_is_refused_while_weights_are_held(stack: Stack, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@
 FAKE_VLLM (JSON) bends it: {"lines": […], "exit": 3} prints and ends; {"orphan": true} leaves a process that
 outlives it; {"ignore_term": true}; {"running": 1} has a request that never makes a token; {"die_file": path}
 ends with 0 once the file is there; {"bytes_file": path} holds as many bytes as the file says; {"import":
-name} imports a module late, and says when it was there already.
+name} imports a module late, and says when it was there already; {"rank": true} shows one rank and ends.
 """
 
 from __future__ import annotations
@@ -78,6 +78,8 @@ def main() -> int:
         if WISH["import"] in sys.modules:
             print(f"{WISH['import']} was there", flush=True)
         importlib.import_module(WISH["import"])
+    if WISH.get("rank"):
+        return int(importlib.import_module("vllm.entrypoints.cli.preload").show_rank())
     if WISH.get("orphan"):
         subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
     if "exit" in WISH:

@@ -51,6 +51,8 @@ NETWORKS = {
     "network-surge": ("vllm-surge",),
 }
 ADDRESSES = {"vllm": "127.0.0.2", "vllm-surge": "127.0.0.3"}
+# As in the generated file, whose own entry goes with its network.
+MAPPED_LOOPBACK = "ip4-mapped-localhost:::ffff:127.0.0.1"
 ENGINE_PORT, GATEWAY_PORT = 8000, 8080
 OWNER = 10001
 OURS = Path("/opt/warmstack")
@@ -139,11 +141,12 @@ def make_networks(project: str, image: str, *, lent: bool) -> dict[str, int] | N
     remove_networks(project)
     own = [f"--add-host={service}:127.0.0.1" for service in (*NETWORKS["network"], "gateway-metrics")]
     names = [*own, *(f"--add-host={engine}:{address}" for engine, address in ADDRESSES.items())]
+    every = f"--add-host={MAPPED_LOOPBACK}"
     binds = [f"--volume={path}:{path}:ro" for path in LENT] if lent else []
     for name in NETWORKS:
         _docker(
             *("run", "--detach", "--name", f"{project}-{name}", "--network", "none", "--entrypoint", "sleep"),
-            *(*(names if name == "network" else ()), *binds, image, "infinity"),
+            *(*(names if name == "network" else ()), every, *binds, image, "infinity"),
         )
     return {name: _pid(f"{project}-{name}") for name in NETWORKS}
 
@@ -290,7 +293,9 @@ def services() -> list[str]:
 
 def _network(project: str, service: str) -> dict[str, Any]:
     name = next(name for name, services in NETWORKS.items() if service in services)
-    return {"network_mode": f"container:{project}-{name}", "networks": _Reset(None)}
+    # Names are those of the container that lends its network.
+    lent = {"networks": _Reset(None), "extra_hosts": _Reset(None)}
+    return {"network_mode": f"container:{project}-{name}", **lent}
 
 
 def _pid(name: str) -> int:

@@ -47,6 +47,10 @@ STEPS: Mapping[str, Step] = {
     "disk-dropped": steps.from_disk(dropped=True),
     "nursery": steps_starts.nursery,
     "bench": steps_starts.bench("stock,restart", repeat=5),
+    "cold-up": steps.cold_up,
+    "cold-up-2": steps.cold_up,
+    "cold-up-3": steps.cold_up,
+    "bench-cold": steps_starts.bench("stock,cold", repeat=5, beside=False),
     "bench-tp2": steps_starts.bench("stock,restart", repeat=2),
     "restart-3": steps.restart,
     "sizes": steps_starts.levers(FEW_SIZES),
@@ -55,7 +59,7 @@ STEPS: Mapping[str, Step] = {
     "aot-restart": steps.restart,
     "both": steps_starts.levers(FEW_SIZES, AOT, proven_by={AOT: "aot-restart"}),
     "both-restart": steps.restart,
-    "bench-both": steps_starts.bench("stock,restart", repeat=2),
+    "bench-both": steps_starts.bench("stock,restart", repeat=5),
     "load-roll": steps_load.under_load("roll", seconds=20, limit=420),
     "load-restart": steps_load.under_load("restart", seconds=16, limit=150),
     "standby": steps.up_with("engine.standby=true"),
@@ -78,10 +82,12 @@ STEPS: Mapping[str, Step] = {
 }
 # The committed files are for GPUs of 80 GiB; vLLM takes its share of what is really there.
 H200 = ("gpu.memory_gib=139", "engine.max_model_len=8192")
-# Engines out of a nursery; a lane whose first `up` fails goes on without.
-NURSERY = "engine.nursery=true"
+# What no GPU has shown yet; a lane whose first `up` fails goes on without.
+UNPROVEN = "weight_cache.fork_ranks=true"
+WITHOUT = "weight_cache.fork_ranks=false"
 # `up` restarts an engine whose settings changed; with it on `up` rolls, which takes three times as long.
 NO_ROLL = "engine.roll=false"
+COLD_STEPS = "bench-cold cold-up cold-up-2 cold-up-3 daemon-kill cold-start recreate kill-weight-cache down"
 # By lane: environment, GPUs, port, model, settings (`both`: on the CPU too), and the steps in the order of
 # their value. `after`: lanes that end before it begins.
 LANES: Mapping[str, Mapping[str, Any]] = {
@@ -91,7 +97,7 @@ LANES: Mapping[str, Mapping[str, Any]] = {
         "port": 8080,
         "model": "eight",
         "settings": (*H200, "engine.kv_cache.gib=24"),
-        "both": (NURSERY, NO_ROLL),
+        "both": (UNPROVEN, NO_ROLL),
         "steps": "up memory nursery restart restart-2 restart-3 memory-warm engine-kill recreate two-engines "
         "await daemon-kill kill-weight-cache",
     },
@@ -101,7 +107,7 @@ LANES: Mapping[str, Mapping[str, Any]] = {
         "port": 8081,
         "model": "steady",
         "settings": (*H200, "engine.kv_cache.gib=8"),
-        "both": (NURSERY,),
+        "both": (UNPROVEN,),
         "steps": "up memory load-roll load-restart standby standby-memory load-standby-kill down",
     },
     "small": {
@@ -110,7 +116,7 @@ LANES: Mapping[str, Mapping[str, Any]] = {
         "port": 8083,
         "model": "small",
         "settings": (*H200, "engine.kv_cache.gib=4"),
-        "both": (NURSERY, NO_ROLL),
+        "both": (UNPROVEN, NO_ROLL),
         "steps": "up memory restart memory-warm two-engines fp8-tensor pid-fault pid-collision wrong-content "
         "fp8-block side-by-side both-on-one pid-avoided memory-points down",
     },
@@ -120,12 +126,14 @@ LANES: Mapping[str, Mapping[str, Any]] = {
         "port": 8082,
         "model": "eight",
         "settings": (*H200, "engine.kv_cache.gib=24"),
-        "both": (NURSERY, NO_ROLL),
+        "both": (UNPROVEN, NO_ROLL),
         "steps": "up memory nursery restart memory-warm pid-numbers disk-warm kill-rank engine-kill recreate "
         "swapped down",
     },
     # Beside little else: on the stack of `eight`, stock engines on the same GPU.
     "bench": {"like": "eight", "after": ("eight",), "steps": "bench down"},
+    # The same, with starts of everything from nothing: each takes the weights away.
+    "cold": {"like": "eight", "after": ("eight", "bench"), "steps": COLD_STEPS},
     # A stack of its own: each lever is a new container, which the comparison must not see.
     "levers": {
         "environment": "gpu",
@@ -133,7 +141,7 @@ LANES: Mapping[str, Mapping[str, Any]] = {
         "port": 8084,
         "model": "eight",
         "settings": (*H200, "engine.kv_cache.gib=4"),
-        "both": (NURSERY, NO_ROLL),
+        "both": (UNPROVEN, NO_ROLL),
         "after": ("tp2",),
         "steps": "up nursery restart restart-2 sizes sizes-restart aot aot-restart both bench-both down",
     },
@@ -179,8 +187,8 @@ def make_lane(name: str, results: Path, *, cpu: bool) -> Lane:
     project = f"g-{like}"
     rehearsed = ("engine.kv_cache.gib=0.1", f"parallel.tensor={len(wanted['gpus'])}")
     both = wanted["both"]
-    if no_nursery(results, project).exists():
-        both = tuple(setting for setting in both if setting != NURSERY)
+    if gone_without(results, project).exists():
+        both = tuple(WITHOUT if setting == UNPROVEN else setting for setting in both)
     return Lane(
         name=name,
         project=project,
@@ -195,9 +203,9 @@ def make_lane(name: str, results: Path, *, cpu: bool) -> Lane:
     )
 
 
-def no_nursery(results: Path, project: str) -> Path:
-    """Its existence says that this project's engines are started from the command line from now on."""
-    return results / f"{project}.no-nursery"
+def gone_without(results: Path, project: str) -> Path:
+    """Its existence says that this project goes without what is unproven from now on."""
+    return results / f"{project}.without"
 
 
 def run_lane(arguments: argparse.Namespace) -> None:
@@ -218,10 +226,10 @@ def run_lane(arguments: argparse.Namespace) -> None:
             if name != "up" or facts.get("exit") == 0:
                 continue
             set_aside(lane, "up", "up-failed")
-            if NURSERY not in lane.settings:
+            if UNPROVEN not in lane.settings:
                 break  # nothing after it would tell anything; the next call tries again
-            no_nursery(lane.results, lane.project).touch()
-            say(lane, "once more, without a nursery")
+            gone_without(lane.results, lane.project).touch()
+            say(lane, f"once more, with {WITHOUT}")
             lane = prepared_lane(arguments)
             facts = run_step(lane, "up")
             keep_logs(lane)

@@ -59,12 +59,15 @@ def _list_of_imports(lane: Lane) -> Facts:
     return {"learned": len(kept.get("learned", ())), "unfit": kept.get("unfit", [])}
 
 
-def bench(kinds: str, repeat: int) -> Step:
-    """`warm bench`, the others beside this engine; each whole round leaves a report, so a late one counts."""
+def bench(kinds: str, repeat: int, *, beside: bool = True) -> Step:
+    """`warm bench`, the others beside this engine or in turn with it; each whole round leaves a report, so a
+    late one counts.
+    """
 
     def run(lane: Lane) -> Facts:
         begun, loads = time.time(), [os.getloadavg()[0]]
-        options = ("--kinds", kinds, "--repeat", str(repeat), "--beside", "--no-first", "--json")
+        options = ("--kinds", kinds, "--repeat", str(repeat), "--no-first", "--json")
+        options += ("--beside",) if beside else ()
         code, told, seconds = warm(lane, "bench", *options, log="bench", seconds=seconds_left(900.0))
         report = _read(told) or newest_report(lane, since=begun)
         write_json(lane.folder / "bench.report.json", report)

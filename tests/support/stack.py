@@ -158,10 +158,16 @@ def _warm_environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": paths, "NO_COLOR": "1"}
 
 
-def docker(*arguments: str, check: bool = True) -> str:
-    """Run docker and return its stdout."""
+def docker(*arguments: str, check: bool = True, merged: bool = False) -> str:
+    """Run docker and return its stdout; `merged`: and its stderr, in order."""
+    stderr = subprocess.STDOUT if merged else subprocess.PIPE
     done = subprocess.run(
-        ["docker", *arguments], capture_output=True, text=True, timeout=300, stdin=subprocess.DEVNULL
+        ["docker", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=stderr,
+        text=True,
+        timeout=300,
+        stdin=subprocess.DEVNULL,
     )
     if check and done.returncode != 0:
         raise AssertionError(f"docker {' '.join(arguments)}: exit {done.returncode}\n{done.stderr}")

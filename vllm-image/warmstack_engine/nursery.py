@@ -28,9 +28,9 @@ from warmstack_engine.preimport import (
     import_ahead,
     read_list,
     try_out,
-    why_unfit,
     write_list,
 )
+from warmstack_shared.forking import why_unfit
 from warmstack_shared.openmp import end_openmp_threads
 
 MESSAGE_BYTES = 1 << 20

@@ -2,21 +2,18 @@
 
 In: names. Out: modules in `sys.modules`; `UnfitError` naming the module that spoilt the process.
 Refuses to know: sockets, engines, what the modules are for.
-
-A forked child can't use CUDA that its parent has initialised, and has none of its parent's threads.
 """
 
 import contextlib
-import ctypes
 import importlib
 import json
 import os
 import sys
-import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+
+from warmstack_shared.forking import why_unfit
 
 # What a start of `vllm serve` imports first (vLLM 0.32, 0.33); the rest is learned from an engine's start.
 SEEDS = (
@@ -27,7 +24,6 @@ SEEDS = (
     "vllm.v1.engine.async_llm",
     "vllm.v1.engine.core",
 )
-_NOT_INITIALISED = 3  # CUDA_ERROR_NOT_INITIALIZED of the driver API
 _MOST_MODULES = 20_000
 _MOST_TRIALS = 10
 
@@ -129,57 +125,6 @@ def _trial(names: list[str], unfit: tuple[str, ...]) -> tuple[list[str], str | N
     asked = [name for sign, name in told if sign == "?"]
     good = [name for sign, name in told if sign == "+"]
     return good, None if ended_well or not asked else asked[-1]
-
-
-def why_unfit(*, thorough: bool = False) -> str | None:
-    """Why this process must not be forked; None when it may. `thorough`: ask a forked child, 20 ms."""
-    others = [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()]
-    if others:
-        return f"there are threads: {', '.join(others)}"
-    if _has_children():
-        return "there is a child process"
-    if _cuda_is_initialised() or _driver_is_initialised():
-        return "CUDA is initialised"
-    if thorough and _child_has_no_cuda():
-        return "a forked process can't use CUDA"
-    return None
-
-
-def _child_has_no_cuda() -> bool:
-    """torch keeps CUDA from a child once its parent has counted devices by CUDA and not by NVML."""
-    cuda: Any = getattr(sys.modules.get("torch"), "cuda", None)
-    if not hasattr(cuda, "_is_in_bad_fork"):
-        return False
-    child = os.fork()
-    if child == 0:
-        os._exit(int(bool(cuda._is_in_bad_fork())))
-    return os.waitpid(child, 0)[1] != 0
-
-
-def _cuda_is_initialised() -> bool:
-    cuda: Any = getattr(sys.modules.get("torch"), "cuda", None)
-    return hasattr(cuda, "is_initialized") and bool(cuda.is_initialized())  # torch may be half imported
-
-
-def _driver_is_initialised() -> bool:
-    """Whether anything called cuInit here; a child could not use CUDA then.
-
-    The driver itself is asked. Device files tell nothing: NVML, which vLLM asks when it is imported, opens
-    /dev/nvidia-uvm too (seen with driver 580).
-    """
-    try:
-        driver = ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        return False  # no driver here
-    return bool(driver.cuDeviceGetCount(ctypes.byref(ctypes.c_int())) != _NOT_INITIALISED)
-
-
-def _has_children() -> bool:
-    try:
-        os.waitpid(-1, os.WNOHANG)
-    except ChildProcessError:
-        return False
-    return True
 
 
 def _names(value: object) -> tuple[str, ...]:

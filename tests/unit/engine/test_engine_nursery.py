@@ -18,9 +18,9 @@ from pathlib import Path
 import pytest
 
 from support.pid_one import CODE, ROOT, Program, engine
-from warmstack_engine import preimport
 from warmstack_engine.late_imports import Recorder, make_record, read_record
 from warmstack_engine.preimport import ModuleList, read_list, write_list
+from warmstack_shared import forking
 from warmstack_shared.local_http import get_tcp
 from warmstack_shared.processes import all_pids, command_of, parents
 
@@ -252,7 +252,8 @@ def test_new_modules_are_tried_out_where_they_can_spoil_nothing(tmp_path: Path) 
         (tmp_path / f"{name}.py").write_text(text)
     code = (
         "import sys\n"
-        "from warmstack_engine.preimport import ModuleList, try_out, why_unfit\n"
+        "from warmstack_engine.preimport import ModuleList, try_out\n"
+        "from warmstack_shared.forking import why_unfit\n"
         "names = ['fit_one', 'spoils', 'no_such_module', 'dies', 'fit_two']\n"
         "print(try_out(names, ModuleList(learned=('old',))))\n"
         "print(why_unfit(), {*names} & {*sys.modules})\n"
@@ -303,7 +304,7 @@ def test_the_driver_says_whether_it_was_initialised(
             raise OSError(name)
         return Driver()
 
-    monkeypatch.setattr(preimport.ctypes, "CDLL", load)
-    monkeypatch.setattr(preimport, "_has_children", lambda: False)
-    monkeypatch.setattr(preimport.threading, "enumerate", lambda: [threading.main_thread()])
-    assert preimport.why_unfit() == why
+    monkeypatch.setattr(forking.ctypes, "CDLL", load)
+    monkeypatch.setattr(forking, "_has_children", lambda: False)
+    monkeypatch.setattr(forking.threading, "enumerate", lambda: [threading.main_thread()])
+    assert forking.why_unfit() == why

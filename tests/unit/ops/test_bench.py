@@ -97,7 +97,11 @@ def wanted(*words: str) -> Comparison:
 
 
 def test_beside_the_stacks_engine_nothing_ends_its_container() -> None:
-    assert wanted("--kinds", "stock,container,restart,cold", "--beside").kinds == ("stock", "restart")
+    assert wanted("--beside").kinds == ("stock", "plain", "restart")
+    assert wanted("--kinds", "restart,stock", "--beside").kinds == ("stock", "restart")
+    with pytest.raises(UserError, match=r"container, cold would end"):
+        wanted("--kinds", "stock,container,restart,cold", "--beside")
+    assert wanted().kinds == ("stock", "plain", "container", "restart")
     assert not wanted("--no-first").first
 
 

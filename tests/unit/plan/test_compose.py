@@ -133,6 +133,7 @@ CHANGES = (
     Change("weight_cache.placement", "host"),
     Change("weight_cache.port", "9100", HOST),
     Change("weight_cache.max_restarts", "9"),
+    Change("weight_cache.fork_ranks", "false"),
     Change("weight_cache.arguments.safetensors-load-strategy", "eager"),
     Change("weight_cache.environment.NCCL_DEBUG", "INFO"),
     Change("gateway.host", "127.0.0.2"),

@@ -1,0 +1,65 @@
+"""May this process be forked, so that its child can do what it could?
+
+In: this process. Out: the reason why not. Refuses to know: who forks, and what for.
+
+A forked child can't use CUDA that its parent has initialised, and has none of its parent's threads.
+"""
+
+import ctypes
+import os
+import sys
+import threading
+from typing import Any
+
+_NOT_INITIALISED = 3  # CUDA_ERROR_NOT_INITIALIZED of the driver API
+
+
+def why_unfit(*, thorough: bool = False) -> str | None:
+    """Why this process must not be forked; None when it may. `thorough`: ask a forked child, 20 ms."""
+    others = [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()]
+    if others:
+        return f"there are threads: {', '.join(others)}"
+    if _has_children():
+        return "there is a child process"
+    if _cuda_is_initialised() or _driver_is_initialised():
+        return "CUDA is initialised"
+    if thorough and _child_has_no_cuda():
+        return "a forked process can't use CUDA"
+    return None
+
+
+def _child_has_no_cuda() -> bool:
+    """torch keeps CUDA from a child once its parent has counted devices by CUDA and not by NVML."""
+    cuda: Any = getattr(sys.modules.get("torch"), "cuda", None)
+    if not hasattr(cuda, "_is_in_bad_fork"):
+        return False
+    child = os.fork()
+    if child == 0:
+        os._exit(int(bool(cuda._is_in_bad_fork())))
+    return os.waitpid(child, 0)[1] != 0
+
+
+def _cuda_is_initialised() -> bool:
+    cuda: Any = getattr(sys.modules.get("torch"), "cuda", None)
+    return hasattr(cuda, "is_initialized") and bool(cuda.is_initialized())  # torch may be half imported
+
+
+def _driver_is_initialised() -> bool:
+    """Whether anything called cuInit here; a child could not use CUDA then.
+
+    The driver itself is asked. Device files tell nothing: NVML, which vLLM asks when it is imported, opens
+    /dev/nvidia-uvm too (seen with driver 580).
+    """
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return False  # no driver here
+    return bool(driver.cuDeviceGetCount(ctypes.byref(ctypes.c_int())) != _NOT_INITIALISED)
+
+
+def _has_children() -> bool:
+    try:
+        os.waitpid(-1, os.WNOHANG)
+    except ChildProcessError:
+        return False
+    return True
