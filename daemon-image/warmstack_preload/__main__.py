@@ -5,6 +5,7 @@ import sys
 from typing import NoReturn
 
 from warmstack_preload.ranks import fork_ranks
+from warmstack_shared.inspection import inspect_in_child
 
 SPAWN = "--spawn-ranks"
 
@@ -14,6 +15,7 @@ def main(arguments: list[str]) -> NoReturn:
     sys.argv = ["vllm", "preload", *given]  # vLLM and its plugins look there
     command = importlib.import_module("vllm.entrypoints.cli.main").main
     if given == arguments:
+        inspect_in_child(importlib.import_module("vllm.model_executor.models.registry"))
         fork_ranks(importlib.import_module("vllm.entrypoints.cli.preload"))
     sys.exit(command())
 

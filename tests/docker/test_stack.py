@@ -62,8 +62,10 @@ def test_the_ranks_of_the_weight_cache_are_forked(stack: Stack) -> None:
     lines = docker("logs", stack.container("weight-cache")).splitlines()
     marks = [mark for line in lines if (mark := parse_mark(line)) is not None]
     told = [(mark.fields["start"], mark.fields["sentence"]) for mark in marks if mark.event == "ranks"]
+    looked = [mark.fields["start"] for mark in marks if mark.event == "model-inspection"]
     assert told
     assert set(told) == {("forked", None)}
+    assert set(looked) == {"forked"}
 
 
 def test_torch_does_not_wait_for_a_name_server(stack: Stack) -> None:

@@ -16,7 +16,6 @@ import os
 import socket
 import sys
 import time
-import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -30,7 +29,8 @@ from warmstack_engine.preimport import (
     try_out,
     write_list,
 )
-from warmstack_shared.forking import why_unfit
+from warmstack_shared.forking import fork, why_unfit
+from warmstack_shared.inspection import inspect_in_child
 from warmstack_shared.openmp import end_openmp_threads
 
 MESSAGE_BYTES = 1 << 20
@@ -98,9 +98,9 @@ class Nursery:
         if why := why_unfit():
             raise UnfitError(why)
         read_end, write_end = os.pipe()
-        between = _fork()
+        between = fork()
         if between == 0:
-            engine = _fork()
+            engine = fork()
             if engine == 0:
                 self._channel.close()
                 _take_over(output=handles[0], close=(read_end, write_end))
@@ -128,6 +128,8 @@ class Nursery:
 def become_vllm(born: Born) -> NoReturn:
     """As the `vllm` command does it. Never returns: Python ends as after any program."""
     sys.meta_path.insert(0, Recorder(born.record))
+    if (registry := sys.modules.get("vllm.model_executor.models.registry")) is not None:
+        inspect_in_child(registry)
     sys.argv = ["vllm", *born.arguments]
     _set_title(" ".join(sys.argv))
     sys.exit(importlib.import_module("vllm.entrypoints.cli.main").main())
@@ -143,15 +145,6 @@ def _take_over(*, output: int, close: tuple[int, ...]) -> None:
         os.dup2(source, target)
     for handle in (nothing, output, *close):
         os.close(handle)
-
-
-def _fork() -> int:
-    sys.stdout.flush()
-    sys.stderr.flush()
-    with warnings.catch_warnings():
-        # Python 3.12 warns when there are threads: OpenBLAS has some, and looks after itself in a fork.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        return os.fork()
 
 
 def _set_title(title: str) -> None:

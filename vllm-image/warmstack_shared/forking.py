@@ -5,12 +5,18 @@ In: this process. Out: the reason why not. Refuses to know: who forks, and what 
 A forked child can't use CUDA that its parent has initialised, and has none of its parent's threads.
 """
 
+import contextlib
 import ctypes
 import os
+import pickle
 import sys
 import threading
-from typing import Any
+import traceback
+import warnings
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
 
+Result = TypeVar("Result")
 _NOT_INITIALISED = 3  # CUDA_ERROR_NOT_INITIALIZED of the driver API
 
 
@@ -63,3 +69,38 @@ def _has_children() -> bool:
     except ChildProcessError:
         return False
     return True
+
+
+def fork() -> int:
+    """As `os.fork`; what was written so far is written once."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    with warnings.catch_warnings():
+        # Python 3.12 warns when there are threads: OpenBLAS has some, and looks after itself in a fork.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return os.fork()
+
+
+def result_in_child(function: Callable[[], Result]) -> Result:
+    """What a function returns in a forked child, whose other traces go with it: pickled on the way.
+
+    Raises RuntimeError with the child's traceback where it failed.
+    """
+    read_end, write_end = os.pipe()
+    child = fork()
+    if child == 0:
+        with contextlib.suppress(BaseException), os.fdopen(write_end, "wb") as pipe:
+            try:
+                told = pickle.dumps((function(), None))
+            except BaseException:
+                told = pickle.dumps((None, traceback.format_exc()))
+            pipe.write(told)
+        os._exit(0)
+    os.close(write_end)
+    with os.fdopen(read_end, "rb") as pipe:
+        answer = pipe.read()
+    _, status = os.waitpid(child, 0)
+    result, problem = pickle.loads(answer) if answer else (None, f"it ended with wait status {status}")
+    if problem is not None:
+        raise RuntimeError(f"in a forked process: {problem}")
+    return cast(Result, result)
