@@ -10,7 +10,11 @@ from collections.abc import Callable
 from warmstack_shared.marks import write_whole
 
 _READ_BYTES = 65536
-_ERROR = re.compile(r"((?:\w+\.)*\w*(?:Error|Exception): .+|\berror: .+)$")
+# The last kind is pydantic's: the line below "1 validation error for ModelConfig", which says what it is.
+_ERROR = re.compile(
+    r"((?:\w+\.)*\w*(?:Error|Exception): .+|\berror: .+|\b(?:Value error|Assertion failed), .+)$"
+)
+_PYDANTIC_INPUT = re.compile(r" \[type=\w+, input_value=.*")
 # vLLM's last line of a failed start says nothing; the line that does came before it.
 _SAYS_NOTHING = re.compile(r"Engine core initialization failed|Failed core proc")
 # A warning may name an error that could happen, like the one about the limit of open files.
@@ -22,7 +26,7 @@ def error_in(line: str) -> str | None:
     found = _ERROR.search(line.rstrip())
     if not found or _SAYS_NOTHING.search(line) or _NO_ERROR_LEVEL.search(line):
         return None
-    return found.group(1)
+    return _PYDANTIC_INPUT.sub("", found.group(1))
 
 
 def pass_on(source: int, read_line: Callable[[str], None]) -> None:

@@ -90,6 +90,10 @@ def test_a_hit_is_no_miss() -> None:
             "pydantic_core._pydantic_core.ValidationError: 1 validation error",
             "pydantic_core._pydantic_core.ValidationError: 1 validation error",
         ),
+        (
+            "  Value error, no model type `foo` [type=value_error, input_value=ArgsKwargs((), {'model': …",
+            "Value error, no model type `foo`",
+        ),
         ("INFO:     Application startup complete.", None),
         (WARN + "can cause errors like `OSError: [Errno 24] Too many open files`.", None),
         (
