@@ -78,9 +78,10 @@ def _down_all(project: Project, *, volumes: bool) -> list[str]:
     # With the second engine's profile: Compose leaves the volumes of services that it does not count alone.
     whole = compose.with_profiles(SURGE_PROFILE)
     whole.run("down", "--remove-orphans", *(("--volumes",) if volumes else ()))
-    label = f"label=com.docker.compose.project={project.name}"
-    kept = project.docker.capture("volume", "ls", "--quiet", "--filter", label).stdout.split()
-    if kept:
+    kept = remove_left_volumes(project) if volumes else volumes_of(project)
+    if kept and volumes:
+        say(f"in use by others, and so kept: {', '.join(kept)}")
+    elif kept:
         say(
             f"kept volumes: {', '.join(kept)} (make down-all VOLUMES=yes PROJECT={project.name} removes them)"
         )
@@ -93,3 +94,18 @@ def _down_all(project: Project, *, volumes: bool) -> list[str]:
         f"kept for all projects: {HUB_VOLUME} with the model files (docker volume rm {HUB_VOLUME} removes it)"
     )
     return kept
+
+
+def volumes_of(project: Project) -> list[str]:
+    """Names of the project's volumes."""
+    label = f"label=com.docker.compose.project={project.name}"
+    return project.docker.capture("volume", "ls", "--quiet", "--filter", label).stdout.split()
+
+
+def remove_left_volumes(project: Project) -> list[str]:
+    """Remove those that the Compose file does not have any more: of a service that was switched off since, of
+    another version. Returns what is in use.
+    """
+    for name in volumes_of(project):
+        project.docker.run("volume", "rm", name, check=False)
+    return volumes_of(project)
