@@ -164,7 +164,7 @@ ENGINE_KEYS: Final = (
         kind=Kind.BOOLEAN,
         default=True,
         moves=Moves.YES,
-        doc="Fork the ranks of `vllm preload` instead of spawning them: each would import vLLM once more.",
+        doc="Fork the ranks of `vllm preload`, and its look at the model; vLLM starts Python anew for each.",
     ),
     Key(
         name="weight_cache.arguments",

@@ -82,8 +82,8 @@ STEPS: Mapping[str, Step] = {
 }
 # The committed files are for GPUs of 80 GiB; vLLM takes its share of what is really there.
 H200 = ("gpu.memory_gib=139", "engine.max_model_len=8192")
-# What no GPU has shown yet; a lane whose first `up` fails goes on without.
-UNPROVEN = "weight_cache.fork_ranks=true"
+# A lane whose first `up` fails goes on without; what is newest stands here.
+TRIED = "weight_cache.fork_ranks=true"
 WITHOUT = "weight_cache.fork_ranks=false"
 # `up` restarts an engine whose settings changed; with it on `up` rolls, which takes three times as long.
 NO_ROLL = "engine.roll=false"
@@ -97,7 +97,7 @@ LANES: Mapping[str, Mapping[str, Any]] = {
         "port": 8080,
         "model": "eight",
         "settings": (*H200, "engine.kv_cache.gib=24"),
-        "both": (UNPROVEN, NO_ROLL),
+        "both": (TRIED, NO_ROLL),
         "steps": "up memory nursery restart restart-2 restart-3 memory-warm engine-kill recreate two-engines "
         "await daemon-kill kill-weight-cache",
     },
@@ -107,7 +107,7 @@ LANES: Mapping[str, Mapping[str, Any]] = {
         "port": 8081,
         "model": "steady",
         "settings": (*H200, "engine.kv_cache.gib=8"),
-        "both": (UNPROVEN,),
+        "both": (TRIED,),
         "steps": "up memory load-roll load-restart standby standby-memory load-standby-kill down",
     },
     "small": {
@@ -116,7 +116,7 @@ LANES: Mapping[str, Mapping[str, Any]] = {
         "port": 8083,
         "model": "small",
         "settings": (*H200, "engine.kv_cache.gib=4"),
-        "both": (UNPROVEN, NO_ROLL),
+        "both": (TRIED, NO_ROLL),
         "steps": "up memory restart memory-warm two-engines fp8-tensor pid-fault pid-collision wrong-content "
         "fp8-block side-by-side both-on-one pid-avoided memory-points down",
     },
@@ -126,7 +126,7 @@ LANES: Mapping[str, Mapping[str, Any]] = {
         "port": 8082,
         "model": "eight",
         "settings": (*H200, "engine.kv_cache.gib=24"),
-        "both": (UNPROVEN, NO_ROLL),
+        "both": (TRIED, NO_ROLL),
         "steps": "up memory nursery restart memory-warm pid-numbers disk-warm kill-rank engine-kill recreate "
         "swapped down",
     },
@@ -141,7 +141,7 @@ LANES: Mapping[str, Mapping[str, Any]] = {
         "port": 8084,
         "model": "eight",
         "settings": (*H200, "engine.kv_cache.gib=4"),
-        "both": (UNPROVEN, NO_ROLL),
+        "both": (TRIED, NO_ROLL),
         "after": ("tp2",),
         "steps": "up nursery restart restart-2 sizes sizes-restart aot aot-restart both bench-both down",
     },
@@ -188,7 +188,7 @@ def make_lane(name: str, results: Path, *, cpu: bool) -> Lane:
     rehearsed = ("engine.kv_cache.gib=0.1", f"parallel.tensor={len(wanted['gpus'])}")
     both = wanted["both"]
     if gone_without(results, project).exists():
-        both = tuple(WITHOUT if setting == UNPROVEN else setting for setting in both)
+        both = tuple(WITHOUT if setting == TRIED else setting for setting in both)
     return Lane(
         name=name,
         project=project,
@@ -204,7 +204,7 @@ def make_lane(name: str, results: Path, *, cpu: bool) -> Lane:
 
 
 def gone_without(results: Path, project: str) -> Path:
-    """Its existence says that this project goes without what is unproven from now on."""
+    """Its existence says that this project goes without `TRIED` from now on."""
     return results / f"{project}.without"
 
 
@@ -226,7 +226,7 @@ def run_lane(arguments: argparse.Namespace) -> None:
             if name != "up" or facts.get("exit") == 0:
                 continue
             set_aside(lane, "up", "up-failed")
-            if UNPROVEN not in lane.settings:
+            if TRIED not in lane.settings:
                 break  # nothing after it would tell anything; the next call tries again
             gone_without(lane.results, lane.project).touch()
             say(lane, f"once more, with {WITHOUT}")

@@ -1,6 +1,6 @@
-"""May this process be forked, so that its child can do what it could?
+"""Forks of this process, and whether a child could still do what its parent can.
 
-In: this process. Out: the reason why not. Refuses to know: who forks, and what for.
+In: this process. Out: why it must not be forked; a child, or its answer. Refuses to know: what for.
 
 A forked child can't use CUDA that its parent has initialised, and has none of its parent's threads.
 """

@@ -34,16 +34,16 @@ def facts(mark: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in mark.items() if name != "t"}
 
 
-def test_a_rank_begins_with_what_its_parent_imported_and_without_its_threads() -> None:
+def test_a_rank_begins_with_what_its_parent_imported_and_before_its_threads() -> None:
     marks, lines = preload("--model", "/m")
     assert [facts(mark) for mark in marks] == [{"event": "ranks", "start": "forked", "sentence": None}]
-    assert lines == ['rank: {"inherited": true, "threads": 1}']
+    assert lines == ['rank: {"inherited": true, "health": false, "threads": 1}']
 
 
 def test_ranks_are_spawned_where_it_is_wanted() -> None:
     marks, lines = preload("--spawn-ranks", "--model", "/m")
     assert marks == []
-    assert lines == ['rank: {"inherited": false, "threads": 1}']
+    assert lines == ['rank: {"inherited": false, "health": false, "threads": 1}']
 
 
 def test_ranks_are_spawned_where_a_fork_would_spoil_them() -> None:
@@ -51,7 +51,7 @@ def test_ranks_are_spawned_where_a_fork_would_spoil_them() -> None:
     marks, lines = preload("--model", "/m", before=f"import threading, time\n{thread}")
     expected = {"event": "ranks", "start": "spawned", "sentence": "there are threads: busy"}
     assert [facts(mark) for mark in marks] == [expected]
-    assert 'rank: {"inherited": false, "threads": 1}' in lines
+    assert 'rank: {"inherited": false, "health": false, "threads": 1}' in lines
 
 
 def test_another_vllm_is_left_alone(capfd: pytest.CaptureFixture[str]) -> None:

@@ -19,7 +19,7 @@ from gpu.host import changes_of, device_nodes, images, override, routes_of, serv
 from gpu.lane import forked
 from gpu.make_steady import silence
 from gpu.memory import compare, log_facts, overhead
-from gpu.session import LANES, STEPS, UNPROVEN, WITHOUT, gone_without, line_of, make_lane, make_parser
+from gpu.session import LANES, STEPS, TRIED, WITHOUT, gone_without, line_of, make_lane, make_parser
 from gpu.steps_load import without_requests
 from gpu.steps_starts import _settled, seconds_left
 from warmops.evidence import Mark
@@ -181,11 +181,11 @@ def test_no_two_lanes_share_a_port_unless_they_share_a_stack() -> None:
 
 
 def test_a_lane_whose_first_up_failed_goes_on_without_a_nursery(tmp_path: Path) -> None:
-    assert UNPROVEN in make_lane("bench", tmp_path, cpu=False).settings
+    assert TRIED in make_lane("bench", tmp_path, cpu=False).settings
     gone_without(tmp_path, "g-eight").touch()
-    assert UNPROVEN not in make_lane("bench", tmp_path, cpu=False).settings
+    assert TRIED not in make_lane("bench", tmp_path, cpu=False).settings
     assert WITHOUT in make_lane("bench", tmp_path, cpu=False).settings
-    assert UNPROVEN in make_lane("roll", tmp_path, cpu=True).settings
+    assert TRIED in make_lane("roll", tmp_path, cpu=True).settings
 
 
 def test_a_lane_that_waits_is_beside_nobody(tmp_path: Path) -> None:

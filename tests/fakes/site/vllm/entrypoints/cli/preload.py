@@ -7,7 +7,7 @@ import multiprocessing
 import threading
 from typing import Any
 
-there: dict[str, Any] = {"inherited": False}
+there: dict[str, Any] = {"inherited": False, "health": False}
 
 
 def _rank(ready: multiprocessing.Queue[dict[str, Any]]) -> None:
@@ -15,14 +15,17 @@ def _rank(ready: multiprocessing.Queue[dict[str, Any]]) -> None:
 
 
 def show_rank() -> int:
-    """One rank; prints what it found in its process. The rank's exit code."""
+    """One rank; prints what it found in its process; `health`: that thread had begun when it was forked.
+
+    The rank's exit code.
+    """
     there["inherited"] = True
     context = multiprocessing.get_context("spawn")
     ready: multiprocessing.Queue[dict[str, Any]] = context.Queue()
     rank = context.Process(target=_rank, args=(ready,), name="vllm-weight-cache-main-0")
     over = threading.Event()
-    health = threading.Thread(target=over.wait)
-    health.start()
+    there["health"] = True
+    threading.Thread(target=over.wait).start()
     rank.start()
     try:
         print(f"rank: {json.dumps(ready.get(timeout=30))}", flush=True)
