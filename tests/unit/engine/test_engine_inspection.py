@@ -60,7 +60,9 @@ def test_a_process_that_may_be_forked_asks_its_child(
     monkeypatch.setattr(inspection, "why_unfit", lambda: None)
     registry = registry_of(_run_in_subprocess=stock)
     inspect_in_child(registry)
-    assert registry._run_in_subprocess(os.getpid) != os.getpid()
+    pid = registry._run_in_subprocess(os.getpid)
+    assert isinstance(pid, int)
+    assert pid != os.getpid()
     assert told(capfd) == [("forked", None)]
 
 

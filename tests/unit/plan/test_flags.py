@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.wishes import CUDA, plan_of
+from support.wishes import CPU, CUDA, plan_of
 from warmplan.document import Json
 from warmplan.flags import FLAGS, Scope, canonical, words
 
@@ -121,3 +121,21 @@ def test_table_has_no_flag_in_two_forms() -> None:
     ]
     names = [name for block in blocks for name in block.split()]
     assert sorted(names) == sorted(FLAGS)
+
+
+@pytest.mark.parametrize(
+    ("text", "wish", "engine", "ranks"),
+    [
+        (CPU, {}, "fork", "on"),
+        (CPU, {"parallel.tensor": "3"}, None, "off"),
+        (CUDA, {}, "fork", "on"),
+        (CUDA, {"parallel.tensor": "3", "gpu.count": "3"}, "fork", "on"),
+        (CUDA, {"weight_cache.fork_ranks": "false"}, "fork", "off"),
+    ],
+)
+def test_processes_are_forked_but_for_several_ranks_on_the_cpu(
+    text: str, wish: dict[str, str], engine: str | None, ranks: str
+) -> None:
+    plan = plan_of(text, overrides=wish)
+    assert dict(plan.engine.environment).get("VLLM_WORKER_MULTIPROC_METHOD") == engine
+    assert dict(plan.weight_cache.environment)["WARMSTACK_FORK_RANKS"] == ranks
